@@ -1,0 +1,37 @@
+# Two commands do everything on a machine with python3 and make:
+#   make demo    sets up, checks the library against exact answers, draws a picture
+#   make test    sets up, runs lint, types, import contract and all tests
+export PIP_CONSTRAINT := constraints/dev.txt
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup demo test conformance bench lint clean
+setup: .venv/.ready
+
+.venv/.ready: pyproject.toml constraints/dev.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/python -m unnoise.cli verify
+	$(BIN)/python -m unnoise.cli demo --out out/demo.png
+
+lint: setup
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+test: lint
+	$(BIN)/pytest -n auto -m 'not conformance'
+
+conformance: setup
+	$(BIN)/python -m unnoise.cli verify
+	$(BIN)/pytest -n auto -m conformance
+
+bench: setup
+	$(BIN)/python benchmarks/bound_speed.py
+
+clean:
+	rm -rf .venv out

@@ -1,0 +1,63 @@
+"""What every public entrance asks of its input.  Each error names the value and the remedy.
+
+Values (not shapes or dtypes) are read on the CPU only: looking at a number that lives on an accelerator would make the
+host wait for it, once per training step.  Data is checked before it is moved.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def looks(x: Tensor) -> bool:
+    """Whether the values of x may be read without a host synchronisation."""
+    return x.device.type == "cpu" and x.numel() > 0
+
+
+def as_times(t: float | Tensor, batch: int, device: torch.device, name: str = "t") -> Tensor:
+    """One float64 time per row, from a number, a scalar tensor or a tensor of `batch` entries."""
+    if isinstance(t, Mapping):
+        raise TypeError(
+            f"{name} is a tree with leaves {sorted(t)}, but this process has a single leaf: pass one time per row"
+        )
+    t = t if isinstance(t, Tensor) else torch.tensor(t, dtype=torch.float64)
+    if not (t.dtype.is_floating_point or t.ndim == 0):
+        raise TypeError(f"{name} has dtype {t.dtype}; times are floating point numbers in [0, 1]")
+    t = t.to(device=device, dtype=torch.float64)
+    if t.ndim > 1 or (t.ndim == 1 and t.shape[0] not in (1, batch)):
+        raise ValueError(f"{name} has shape {tuple(t.shape)}; pass a number or one time per row, shape ({batch},)")
+    if looks(t):
+        bad = ~((t >= 0) & (t <= 1))
+        if bool(bad.any()):
+            raise ValueError(f"{name} = {t[bad].flatten()[0].item():g} lies outside [0, 1] (0 is data, 1 is noise)")
+    return t.expand(batch)
+
+
+def ordered(s: Tensor, t: Tensor) -> None:
+    if looks(s) and bool((s >= t).any()):
+        i = int((s >= t).nonzero()[0, 0])
+        raise ValueError(f"s = {s[i].item():g} is not before t = {t[i].item():g}; a step needs s < t")
+
+
+def leaf_time(t: Any, name: str) -> Any:
+    """The time of one leaf of a product: its own entry of a tree of times, or the common clock."""
+    return t[name] if isinstance(t, Mapping) else t
+
+
+def fits(tree: Any, names: tuple[str, ...], what: str) -> None:
+    if not isinstance(tree, Mapping):
+        raise TypeError(
+            f"{what} is a {type(tree).__name__}, but the product has leaves {list(names)}: "
+            f"pass a dict with one entry per leaf"
+        )
+    missing, extra = [n for n in names if n not in tree], [n for n in tree if n not in names]
+    if missing or extra:
+        parts = ([f"lacks {missing}"] if missing else []) + ([f"has unknown {extra}"] if extra else [])
+        raise ValueError(f"{what} does not fit the product: it {' and '.join(parts)}; its leaves are {list(names)}")
+
+
+def fits_times(t: Any, names: tuple[str, ...], name: str = "t") -> None:
+    if isinstance(t, Mapping):
+        fits(t, names, f"the time tree {name}")

@@ -1,0 +1,151 @@
+"""A denoiser: network + process + what the network's numbers mean.
+
+A network is any module with `forward(x, t, **condition)` that returns a plain tensor (a dict of them on a product); t is
+forward time, one entry per row, or a dict with one entry per leaf where leaves are at different times.  If it also has
+`features(x, t, **condition)` and `head(h)`, losses and samplers apply the head only to the rows they need.
+
+An oracle, a guided denoiser and an EMA copy are denoisers too: all that is asked of one is `process` and
+`forward(x_t, t) -> Prediction`.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unnoise.checks import as_times, fits, fits_times, leaf_time
+from unnoise.predictions import (
+    Clean,
+    ContinuousPrediction,
+    FinitePrediction,
+    Posterior,
+    Prediction,
+    ProductPrediction,
+    RawPosterior,
+    variances,
+)
+from unnoise.predictions.finite import Kernel
+from unnoise.processes import Chain, FiniteProcess, Gaussian, Process, Product
+from unnoise.shapes import Tree
+from unnoise.spaces import first_leaf, map_leaves
+
+Kinds = type[Prediction] | dict[str, Any] | None
+
+
+class AnyDenoiser(nn.Module):
+    """What bounds, samplers and likelihoods ask for."""
+
+    process: Process
+
+    @abstractmethod
+    def forward(self, x_t: Tree, t: Tree, **condition: Any) -> Prediction: ...
+
+
+def base_process(process: Process) -> Process:
+    return process.process if isinstance(process, Chain) else process
+
+
+def resolve_kinds(process: Process, predicts: Kinds) -> Any:
+    """The prediction type of every leaf: as named, else `Clean` for numbers and `Posterior` for categories."""
+    process = base_process(process)
+    if isinstance(process, Product):
+        if predicts is not None and not isinstance(predicts, dict):
+            raise TypeError(f"predicts = {predicts} on a product: pass a dict with a kind for each of {process.names}")
+        named = predicts or {}
+        unknown = [name for name in named if name not in process.names]
+        if unknown:
+            raise ValueError(f"predicts names {unknown}; the leaves are {list(process.names)}")
+        return {name: resolve_kinds(leaf, named.get(name)) for name, leaf in process.leaves.items()}
+    finite = isinstance(process, FiniteProcess)
+    kind = predicts or (Posterior if finite else Clean)
+    family = FinitePrediction if finite else ContinuousPrediction
+    if not (isinstance(kind, type) and issubclass(kind, family)):
+        name = kind.__name__ if isinstance(kind, type) else repr(kind)
+        raise TypeError(f"predicts = {name} does not fit {type(process).__name__}: choose a {family.__name__}")
+    return kind
+
+
+class Denoiser(AnyDenoiser):
+    """`Denoiser(network, process, predicts=Posterior)`.
+
+    `variance` is that of the Gaussian kernel in discrete time, `kernel` how a raw posterior is turned into one.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        process: Process,
+        predicts: Kinds = None,
+        variance: variances.Variance | None = None,
+        kernel: Kernel = "marginalised",
+    ):
+        super().__init__()
+        self.network, self.process = network, process
+        self.kinds = resolve_kinds(process, predicts)
+        self.variance, self.kernel = variance, kernel
+
+    def forward(self, x_t: Tree, t: Tree, **condition: Any) -> Prediction:
+        x_t = self.process.state_space.check(x_t, "x_t")
+        leaf = first_leaf(x_t)
+        clock = _clock(t, base_process(self.process), leaf.shape[0], leaf.device)
+        dtype = leaf.dtype if leaf.dtype.is_floating_point else _network_dtype(self.network)
+        seen = map_leaves(lambda value: value.to(dtype), clock)
+        if self.kinds is Posterior and hasattr(self.network, "features") and hasattr(self.network, "head"):
+            features = self.network.features(x_t, seen, **condition)  # type: ignore[operator]
+            return Posterior(features, base_process(self.process), x_t, clock, head=self.network.head)  # type: ignore
+        return self.typed(self.network(x_t, seen, **condition), x_t, clock)
+
+    def typed(self, output: Tree, x_t: Tree, t: Tree) -> Prediction:
+        """Give a plain network output its meaning."""
+        return _typed(output, base_process(self.process), self.kinds, x_t, t, self)
+
+    def before(self, t: Tensor) -> Tensor:
+        if not isinstance(self.process, Chain):
+            raise TypeError("a prediction tied to a grid pair (s, t) needs a chain: Denoiser(network, Chain(process, T))")
+        return self.process.before(t)
+
+
+def _clock(t: Tree, process: Process, rows: int, device: torch.device) -> Tree:
+    if isinstance(process, Product):
+        fits_times(t, process.names)
+        if isinstance(t, dict):
+            return {name: _clock(t[name], leaf, rows, device) for name, leaf in process.leaves.items()}
+    return as_times(t, rows, device)
+
+
+def _network_dtype(network: nn.Module) -> torch.dtype:
+    parameter = next((p for p in network.parameters() if p.dtype.is_floating_point), None)
+    return torch.get_default_dtype() if parameter is None else parameter.dtype
+
+
+def _typed(output: Tree, process: Process, kinds: Any, x_t: Tree, t: Tree, denoiser: Denoiser) -> Prediction:
+    if isinstance(process, Product):
+        fits(output, process.names, "the network's output")
+        leaves = {
+            name: _typed(output[name], leaf, kinds[name], x_t[name], leaf_time(t, name), denoiser)
+            for name, leaf in process.leaves.items()
+        }
+        return ProductPrediction(leaves, process, x_t, t)
+    grid = {"s": denoiser.before(t)} if kinds.tied_to_grid else {}
+    if isinstance(process, Gaussian):
+        extra = None
+        if isinstance(output, tuple):
+            output, extra = output
+        expected: tuple = tuple(x_t.shape)
+        _check_output(output, [expected])
+        return kinds(output, process, x_t, t, denoiser.variance, extra, **grid)
+    assert isinstance(process, FiniteProcess)
+    sizes = [process.state_space.size] if kinds.tied_to_grid else [process.space.size]
+    if not issubclass(kinds, Posterior | RawPosterior):
+        sizes.append(process.state_space.size)
+    _check_output(output, [(*x_t.shape, size) for size in sizes])
+    options = {"kernel": denoiser.kernel} if issubclass(kinds, RawPosterior) else {}
+    return kinds(output, process, x_t, t, **grid, **options)
+
+
+def _check_output(output: Tree, expected: list[tuple]) -> None:
+    if not isinstance(output, Tensor):
+        raise TypeError(f"the network returned a {type(output).__name__}; it must return a plain tensor")
+    if tuple(output.shape) not in expected:
+        raise ValueError(f"the network returned shape {tuple(output.shape)}; expected {expected[0]}")

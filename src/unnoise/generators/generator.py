@@ -1,0 +1,219 @@
+"""The generator as an operator: it acts on test functions, has an adjoint, and can be reversed in time.
+
+    L phi  = b . grad phi + 1/2 tr(a grad^2 phi) + sum_y R(y, x) [phi(y) - phi(x)]
+    L* q   = -div(b q) + 1/2 sum_k d_k^2 (a_k q) + sum_y [R(x, y) q(y) - R(y, x) q(x)]            (eq:KFE-eq)
+    L^ phi under marginals q: drift -b + div a + a grad log q, the same a, rates R(x, y) q(y)/q(x)  (eq:reversed-generator)
+
+These are the definitions, by autograd and by visiting every neighbour: they serve small spaces, tests and users' own
+processes.  The families answer the same questions in closed form.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from unnoise.generators.local import Local, without_self
+from unnoise.laws import LOG_ZERO, sum_coordinates
+from unnoise.shapes import Float, Tree
+from unnoise.spaces import Euclidean, Finite, Product, Space, batch_size, map_leaves
+
+Function = Callable[[Tree], Tensor]  # a batch of states -> one number per row
+
+
+def tree_leaves(space: Space, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Space]]:
+    """The leaves of a space with their paths; a single space has the empty path."""
+    if isinstance(space, Product):
+        return [leaf for name, part in space.leaves.items() for leaf in tree_leaves(part, (*path, name))]
+    return [(path, space)]
+
+
+def pick(tree: Tree, path: tuple[str, ...]) -> Tree:
+    for name in path:
+        tree = tree[name]
+    return tree
+
+
+def replace(tree: Tree, path: tuple[str, ...], value: Tree) -> Tree:
+    """The tree with one leaf exchanged."""
+    if not path:
+        return value
+    return {name: replace(part, path[1:], value) if name == path[0] else part for name, part in tree.items()}
+
+
+def neighbours(x: Tree, path: tuple[str, ...], space: Space) -> Tree:
+    """Every state that differs from x in at most one coordinate of one finite leaf: [batch * dimension * size] rows."""
+    assert isinstance(space, Finite)
+    leaf = pick(x, path).flatten(1)
+    rows, dimension, size = leaf.shape[0], leaf.shape[1], space.size
+    copies = leaf[:, None, None, :].expand(rows, dimension, size, dimension).clone()
+    k = torch.arange(dimension, device=leaf.device)
+    copies[:, k, :, k] = torch.arange(size, device=leaf.device).expand(dimension, rows, size)
+    around = map_leaves(lambda part: part.repeat_interleave(dimension * size, 0), x)
+    return replace(around, path, copies.reshape(-1, *space.shape))
+
+
+class Generator:
+    """The generator of a Markov process at one time: a function from states to `Local` data, on a space."""
+
+    def __init__(self, space: Space, local: Callable[[Tree], Tree]):
+        self.space, self.local = space, local
+
+    def act(self, phi: Function, x: Tree) -> Float[Tensor, "batch"]:
+        """(L phi)(x)."""
+        data, total = self.local(x), torch.zeros(batch_size(x), dtype=torch.float64)
+        for path, space in tree_leaves(self.space):
+            local = pick(data, path)
+            if isinstance(space, Euclidean):
+                gradient, curvature = _derivatives(phi, x, path)
+                if local.drift is not None:
+                    total = total + sum_coordinates(local.drift * gradient)
+                if local.diffusion is not None:
+                    total = total + sum_coordinates(0.5 * local.diffusion * curvature)
+            if isinstance(space, Finite) and local.log_rates is not None:
+                change = phi(neighbours(x, path, space)).reshape(local.log_rates.shape)
+                base = phi(x).reshape(-1, *[1] * (change.ndim - 1))
+                total = total + sum_coordinates(local.rates * (change - base))
+        return total
+
+    def adjoint(self, q: Function, x: Tree) -> Float[Tensor, "batch"]:
+        """(L* q)(x): the right-hand side of the Kolmogorov forward equation."""
+        total = torch.zeros(batch_size(x), dtype=torch.float64)
+        for path, space in tree_leaves(self.space):
+            if isinstance(space, Euclidean):
+
+                def flux(y: Tree, path=path) -> Tensor:
+                    drift = pick(self.local(y), path).drift
+                    return 0.0 * pick(y, path) if drift is None else drift * _rows(q(y), drift)
+
+                def spread(y: Tree, path=path) -> Tensor:
+                    diffusion, leaf = pick(self.local(y), path).diffusion, pick(y, path)
+                    return 0.0 * leaf if diffusion is None else diffusion * _rows(q(y), leaf) + 0.0 * leaf
+
+                total = total - sum_coordinates(_diagonal(flux, x, path, order=1))
+                total = total + 0.5 * sum_coordinates(_diagonal(spread, x, path, order=2))
+            else:
+                inflow, outflow = self._edges(x, path, space)
+                around = q(neighbours(x, path, space)).reshape(inflow.shape)
+                total = total + sum_coordinates(inflow.exp() * around - outflow.exp() * _rows(q(x), outflow))
+        return total
+
+    def _edges(self, x: Tree, path: tuple[str, ...], space: Space) -> tuple[Tensor, Tensor]:
+        """Log rates into x from each neighbour, and out of x to each neighbour: [batch, *shape, size]."""
+        assert isinstance(space, Finite)
+        out = pick(self.local(x), path).log_rates
+        around = neighbours(x, path, space)
+        rates = pick(self.local(around), path).log_rates.flatten(1, -2)  # [batch*d*size, d, size]
+        state = pick(x, path).flatten(1)
+        rows, dimension = state.shape
+        rates = rates.reshape(rows, dimension, space.size, dimension, space.size)
+        k = torch.arange(dimension, device=state.device)
+        own = rates[:, k, :, k].transpose(0, 1)  # [rows, d, from, to]
+        into = own.gather(-1, state[:, :, None, None].expand(-1, -1, space.size, 1)).squeeze(-1)
+        return without_self(into, state).reshape(out.shape), out
+
+    def reversed(self, log_q: Function) -> "Generator":
+        """The generator of the process run backwards, where log q is the log-density of its state now."""
+
+        def local(x: Tree) -> Tree:
+            data = self.local(x)
+            for path, space in tree_leaves(self.space):
+                forward = pick(data, path)
+                if isinstance(space, Euclidean):
+                    score, a = _derivatives(log_q, x, path, second=False)[0], forward.diffusion
+                    drift = None if forward.drift is None else -forward.drift
+                    if a is not None:
+
+                        def spread(y: Tree, path=path) -> Tensor:
+                            return pick(self.local(y), path).diffusion + 0.0 * pick(y, path)
+
+                        back = _diagonal(spread, x, path, order=1) + a * score
+                        drift = back if drift is None else drift + back
+                    backward = Local(drift, a)
+                else:
+                    into, _ = self._edges(x, path, space)
+                    around = log_q(neighbours(x, path, space)).reshape(into.shape)
+                    log_rates = into + (around - _rows(log_q(x), into)).clamp(-1e20, 1e20)
+                    backward = Local(log_rates=without_self(log_rates, pick(x, path)))
+                data = replace(data, path, backward)
+            return data
+
+        return Generator(self.space, local)
+
+    def coordinate(self, path: tuple[str, ...], k: int) -> "Generator":
+        """L^(k): the part of the generator that moves one coordinate of one leaf (eq:generator-dimensional-sum)."""
+
+        def local(x: Tree) -> Tree:
+            data = self.local(x)
+            for other, _ in tree_leaves(self.space):
+                part = pick(data, other)
+
+                def keep(value: Tensor | None, fill: float, jumps: bool, other=other) -> Tensor | None:
+                    if value is None:
+                        return None
+                    value = value.expand(pick(x, other).shape) if not jumps else value
+                    flat = value.flatten(1, -2) if jumps else value.flatten(1)
+                    mask = torch.zeros(flat.shape[1], dtype=torch.bool, device=flat.device)
+                    if other == path:
+                        mask[k] = True
+                    mask = mask.unsqueeze(-1) if jumps else mask
+                    return torch.where(mask, flat, fill).reshape(value.shape)
+
+                data = replace(
+                    data,
+                    other,
+                    Local(
+                        keep(part.drift, 0.0, False),
+                        keep(part.diffusion, 0.0, False),
+                        keep(part.log_rates, LOG_ZERO, True),
+                    ),
+                )
+            return data
+
+        return Generator(self.space, local)
+
+    def __add__(self, other: "Generator") -> "Generator":
+        def plus(a: Tree, b: Tree) -> Tree:
+            return {name: plus(a[name], b[name]) for name in a} if isinstance(a, dict) else a + b
+
+        return Generator(self.space, lambda x: plus(self.local(x), other.local(x)))
+
+
+def _rows(value: Tensor, like: Tensor) -> Tensor:
+    return value.reshape(-1, *[1] * (like.ndim - 1))
+
+
+def _derivatives(phi: Function, x: Tree, path: tuple[str, ...], second: bool = True) -> tuple[Tensor, Tensor]:
+    """Gradient and diagonal of the Hessian of phi in one Euclidean leaf."""
+    with torch.enable_grad():
+        leaf = pick(x, path).detach().requires_grad_()
+        value = phi(replace(x, path, leaf))
+        if not value.requires_grad:
+            return torch.zeros_like(leaf), torch.zeros_like(leaf)
+        gradient = torch.autograd.grad(value.sum(), leaf, create_graph=second)[0]
+        if not second:
+            return gradient, gradient
+        columns = []
+        for column in gradient.flatten(1).unbind(1) if gradient.ndim > 1 else [gradient]:
+            again = torch.autograd.grad(column.sum(), leaf, retain_graph=True)[0] if column.requires_grad else 0 * leaf
+            columns.append(again)
+        k = range(len(columns))
+        diagonal = torch.stack([columns[i].reshape(len(leaf), -1)[:, i] for i in k], 1).reshape(leaf.shape)
+        return gradient.detach(), diagonal.detach()
+
+
+def _diagonal(field: Function, x: Tree, path: tuple[str, ...], order: int) -> Tensor:
+    """d^order field_k / dx_k^order for each coordinate k of one Euclidean leaf."""
+    with torch.enable_grad():
+        leaf = pick(x, path).detach().requires_grad_()
+        value = field(replace(x, path, leaf)).reshape(len(leaf), -1)
+        out = []
+        for i in range(value.shape[1]):
+            entry = value[:, i]
+            for _ in range(order):
+                if not entry.requires_grad:
+                    entry = torch.zeros_like(entry)
+                    break
+                entry = torch.autograd.grad(entry.sum(), leaf, create_graph=True)[0].reshape(len(leaf), -1)[:, i]
+            out.append(entry.detach())
+        return torch.stack(out, 1).reshape(leaf.shape)

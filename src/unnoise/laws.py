@@ -1,0 +1,135 @@
+"""Probability laws of a batch of states: what marginals, transitions, posteriors and model kernels are.
+
+A law factorises over coordinates (joint laws over a product add their leaves).  It answers, per row,
+
+    log_prob(x), kl(other), draw(noise).
+
+Finite laws work with logarithms.  `LOG_ZERO` stands for log 0: a finite number, so that 0 * log 0 is 0 and gradients
+of impossible categories are 0 rather than NaN.
+"""
+
+from abc import ABC, abstractmethod
+from math import log, pi
+
+import torch
+from torch import Tensor
+
+from unnoise.noise import Noise
+from unnoise.shapes import Float, Int, Tree
+
+LOG_ZERO = -1e30
+TINY = 1e-300
+
+
+def log_coefficient(c: Tensor) -> Tensor:
+    """log of a schedule's coefficient.  Zero gives -800: its exponential is 0, yet log(c a) - log(c b) still is log(a/b)."""
+    return torch.where(c > TINY, c.clamp_min(TINY).log(), -800.0)
+
+
+def log_of(x: Tensor) -> Tensor:
+    """log x with log 0 = LOG_ZERO."""
+    return torch.where(x > 0, x.clamp_min(torch.finfo(x.dtype).tiny).log(), LOG_ZERO)
+
+
+def finite_or_inf(x: Tensor) -> Tensor:
+    """Turn quantities that LOG_ZERO made huge into the infinity that they are."""
+    x = torch.where(x > 1e20, torch.inf, x)
+    return torch.where(x < -1e20, -torch.inf, x)
+
+
+def sum_coordinates(x: Tensor) -> Float[Tensor, "batch"]:
+    return x.flatten(1).sum(1) if x.ndim > 1 else x
+
+
+def kl_terms(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """sum_y p (log p - log q) over the last axis."""
+    return (log_p.exp() * (log_p - log_q)).sum(-1)
+
+
+class Law(ABC):
+    """A probability law for each row of a batch."""
+
+    @abstractmethod
+    def log_prob(self, x: Tree) -> Float[Tensor, "batch"]: ...
+
+    @abstractmethod
+    def kl(self, other: "Law") -> Float[Tensor, "batch"]:
+        """KL(self || other) in nats."""
+
+    @abstractmethod
+    def draw(self, noise: Noise) -> Tree: ...
+
+
+class Normal(Law):
+    """Independent normal coordinates; a standard deviation of 0 is a point mass."""
+
+    def __init__(self, mean: Float[Tensor, "batch *shape"], std: Tensor):
+        self.mean, self.std = mean, std.to(mean.dtype)
+
+    def log_prob(self, x: Tree) -> Float[Tensor, "batch"]:
+        z = (x - self.mean) / self.std
+        return sum_coordinates((-0.5 * z.square() - 0.5 * log(2 * pi)) - self.std.log().expand_as(z))
+
+    def kl(self, other: Law) -> Float[Tensor, "batch"]:
+        if not isinstance(other, Normal):
+            raise TypeError(f"the divergence of a Normal from a {type(other).__name__} has no closed form here")
+        ratio = (self.std / other.std).square()
+        shift = ((self.mean - other.mean) / other.std).square()
+        # ratio - 1 - log ratio keeps its digits for ratios near 1 through log1p
+        excess = ratio - 1
+        return sum_coordinates(0.5 * ((excess - torch.log1p(excess)) + shift))
+
+    def draw(self, noise: Noise) -> Tree:
+        return self.mean + self.std * noise.normal(tuple(self.mean.shape[1:])).to(self.mean)
+
+
+class Categorical(Law):
+    """Independent categories with normalised log-probabilities in the last axis."""
+
+    def __init__(self, log_probs: Float[Tensor, "batch *shape size"]):
+        self.log_probs = log_probs
+
+    @classmethod
+    def normalised(cls, logits: Float[Tensor, "batch *shape size"]) -> "Categorical":
+        return cls(logits.log_softmax(-1))
+
+    @property
+    def probs(self) -> Float[Tensor, "batch *shape size"]:
+        return self.log_probs.exp()
+
+    def log_prob(self, x: Tree) -> Float[Tensor, "batch"]:
+        picked = self.log_probs.gather(-1, x.unsqueeze(-1)).squeeze(-1)
+        return finite_or_inf(sum_coordinates(picked))
+
+    def kl(self, other: Law) -> Float[Tensor, "batch"]:
+        if not isinstance(other, Categorical):
+            raise TypeError(f"the divergence of a Categorical from a {type(other).__name__} has no closed form here")
+        return finite_or_inf(sum_coordinates(kl_terms(self.log_probs, other.log_probs)))
+
+    def draw(self, noise: Noise) -> Tree:
+        return draw_categories(self.log_probs, noise)
+
+
+def draw_categories(log_probs: Float[Tensor, "batch *shape size"], noise: Noise) -> Int[Tensor, "batch *shape"]:
+    """One category per coordinate, by inverting the distribution function in float64 (its tail is right)."""
+    cumulative = log_probs.double().exp().cumsum(-1)
+    u = noise.uniform(tuple(log_probs.shape[1:-1])).unsqueeze(-1) * cumulative[..., -1:]
+    return torch.searchsorted(cumulative.contiguous(), u.contiguous(), right=True).squeeze(-1)
+
+
+class Joint(Law):
+    """Independent leaves of a product."""
+
+    def __init__(self, leaves: dict[str, Law]):
+        self.leaves = leaves
+
+    def log_prob(self, x: Tree) -> Float[Tensor, "batch"]:
+        return torch.stack([law.log_prob(x[name]) for name, law in self.leaves.items()]).sum(0)
+
+    def kl(self, other: Law) -> Float[Tensor, "batch"]:
+        if not isinstance(other, Joint):
+            raise TypeError(f"a law on a product is compared with a {type(other).__name__}")
+        return torch.stack([law.kl(other.leaves[name]) for name, law in self.leaves.items()]).sum(0)
+
+    def draw(self, noise: Noise) -> Tree:
+        return {name: law.draw(noise.at(name)) for name, law in self.leaves.items()}

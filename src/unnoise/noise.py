@@ -1,0 +1,79 @@
+"""Randomness as a pure function of (seed, row, key, coordinate).
+
+A `Noise` holds a seed, one index per row and a key; the same three always give the same numbers, on any device and in
+any batch.  Draw each quantity under its own key: `noise.at("which").uniform(shape)`.
+
+The bits come from two rounds of the splitmix64 finaliser over a counter; uniforms carry 52 bits (so the tail of a
+categorical draw over many categories is right), normals are their quantiles.
+"""
+
+from math import prod
+from zlib import crc32
+
+import torch
+from torch import Tensor
+
+_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
+_MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
+_MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """Logical right shift of signed 64-bit integers."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix(x: Tensor) -> Tensor:
+    x = x + _GOLDEN
+    x = (x ^ _shift(x, 30)) * _MIX_1
+    x = (x ^ _shift(x, 27)) * _MIX_2
+    return x ^ _shift(x, 31)
+
+
+class Noise:
+    """A source of random numbers for the rows of a batch."""
+
+    def __init__(self, seed: int | Tensor, rows: int | Tensor, device: torch.device | str | None = None):
+        if isinstance(rows, int):
+            rows = torch.arange(rows, device=device)
+        self.rows = rows.to(device=device if device is not None else rows.device, dtype=torch.int64)
+        self.key = _mix(torch.as_tensor(seed, dtype=torch.int64)).to(self.rows.device)
+
+    @classmethod
+    def fresh(cls, rows: int, device: torch.device | str | None = None) -> "Noise":
+        """A source seeded from torch's global generator."""
+        return cls(torch.randint(2**62, ()), rows, device)
+
+    def _with(self, key: Tensor, rows: Tensor) -> "Noise":
+        child = object.__new__(Noise)
+        child.key, child.rows = key, rows
+        return child
+
+    def at(self, *labels: int | str) -> "Noise":
+        """An independent source under a further key: a step, a leaf's name, a purpose."""
+        key = self.key
+        for label in labels:
+            key = _mix(key ^ _mix(torch.full_like(key, crc32(label.encode()) if isinstance(label, str) else label)))
+        return self._with(key, self.rows)
+
+    def repeated(self, times: int) -> "Noise":
+        """Each row `times` over, with independent numbers in each copy (copy-major: [times, rows] flattened)."""
+        copy = torch.arange(times, device=self.rows.device).repeat_interleave(len(self.rows))
+        return self._with(self.key, _mix(self.rows.repeat(times)) ^ _mix(copy))
+
+    def _bits(self, shape: tuple[int, ...]) -> Tensor:
+        row = _mix(self.rows ^ self.key)
+        coordinate = torch.arange(prod(shape), device=row.device)
+        return _mix(_mix(row.unsqueeze(-1) + coordinate * _GOLDEN) ^ self.key).reshape(len(row), *shape)
+
+    def uniform(self, shape: tuple[int, ...] = ()) -> Tensor:
+        """float64 numbers in the open interval (0, 1), one array of the shape per row."""
+        return (_shift(self._bits(shape), 12).double() + 0.5) * 2.0**-52
+
+    def normal(self, shape: tuple[int, ...] = ()) -> Tensor:
+        """float64 standard normal numbers, one array of the shape per row."""
+        return torch.special.ndtri(self.uniform(shape))
+
+    def shared_uniform(self) -> Tensor:
+        """One number common to all rows (the same on every worker that holds the same seed)."""
+        return (_shift(_mix(self.key), 12).double() + 0.5) * 2.0**-52

@@ -1,0 +1,20 @@
+"""The bound, what it is weighted by, where it is visited and how it ends."""
+
+from unnoise.objectives import decoders, weightings
+from unnoise.objectives.bound import Bound, Objective, bound
+from unnoise.objectives.times import Count, Grid, Importance, Quadrature, Stratified, Times, Uniform
+
+__all__ = [
+    "Bound",
+    "Count",
+    "Grid",
+    "Importance",
+    "Objective",
+    "Quadrature",
+    "Stratified",
+    "Times",
+    "Uniform",
+    "bound",
+    "decoders",
+    "weightings",
+]

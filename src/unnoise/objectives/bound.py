@@ -1,0 +1,276 @@
+"""The bound: -log p(x_0) <= prior + diffusion + reconstruction, in nats, for every process and prediction.
+
+Continuous time, with cut-off eps and decoder p(x_0 | x_eps):
+
+    KL(q(x_1 | x_0) || p_1)  +  int_eps^1 E[divergence rate of the reverse generators] dt  +  E[-log p(x_0 | x_eps)]
+
+(the generator ELBO as printed omits the prior term, without which it bounds nothing; and the integral from 0 diverges for
+continuous data, hence the cut-off and the last term).  Discrete time, on the grid t_0 < ... < t_T of a `Chain`:
+
+    KL(q(x_T | x_0) || p_T)  +  sum_i E[KL(q(x_{i-1} | x_i, x_0) || p(x_{i-1} | x_i))]  +  E[-log p(x_0 | x_{t_0})]
+
+where, if nothing is noised at t_0, the last step's KL is itself the reconstruction.
+
+Two properties hold to rounding and are what `unnoise verify` checks first.  With the exact reverse and decoder, for every
+x, process, schedule and cut-off,  bound(x) = -log q(x) + E_{q(x_1|x)} log(q_1/p_1)(x_1).  For any network at all,
+sum_x exp(-bound(x)) <= 1.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unnoise.checks import looks
+from unnoise.denoiser import AnyDenoiser, base_process
+from unnoise.generators import divergence
+from unnoise.noise import Noise
+from unnoise.objectives.decoders import Decoder, default_decoder
+from unnoise.objectives.times import Count, Grid, Quadrature, Stratified, Times, default_times
+from unnoise.objectives.weightings import Bound as BoundWeighting
+from unnoise.objectives.weightings import Weighting
+from unnoise.predictions import Posterior
+from unnoise.processes import Chain, FiniteProcess, Gaussian, Masking, Process, Product
+from unnoise.shapes import Float, Tree
+from unnoise.spaces import batch_size, first_leaf, map_leaves
+
+ROWS = 200_000  # rows given to the denoiser at once in an exact expectation
+
+
+@dataclass
+class Bound:
+    """Per-example terms in nats.  `loss` is what training minimises: their sum, or the weighted integral alone."""
+
+    prior: Float[Tensor, "batch"]
+    diffusion: Float[Tensor, "batch"]
+    reconstruction: Float[Tensor, "batch"]
+    weighted: Float[Tensor, "batch"] | None = None
+
+    @property
+    def total(self) -> Float[Tensor, "batch"]:
+        return self.prior + self.diffusion + self.reconstruction
+
+    @property
+    def loss(self) -> Float[Tensor, "batch"]:
+        return self.total if self.weighted is None else self.weighted
+
+    def __repr__(self) -> str:
+        terms = ", ".join(
+            f"{name}={getattr(self, name).mean().item():.4f}" for name in ("prior", "diffusion", "reconstruction", "total")
+        )
+        return f"Bound(mean over {len(self.prior)} examples: {terms})"
+
+
+def noiseless(process: Process, t: float) -> bool:
+    """Whether x_t = x_0 at this time."""
+    process = base_process(process)
+    if isinstance(process, Product):
+        return all(noiseless(leaf, t) for leaf in process.leaves.values())
+    noise = process.schedule.beta(t) if isinstance(process, FiniteProcess) else process.schedule.sigma(t)  # type: ignore
+    return bool((noise <= 0).all())
+
+
+def _refuse_divergent(process: Process, low: float, name: str = "") -> None:
+    """Continuous data without noise at the cut-off: the integral is infinite."""
+    if isinstance(process, Product):
+        for leaf, part in process.leaves.items():
+            _refuse_divergent(part, low, f" of leaf '{leaf}'")
+    if isinstance(process, Gaussian) and noiseless(process, low):
+        raise ValueError(
+            f"sigma{name} is 0 at the cut-off t = {low:g}, where the bound of continuous data diverges: choose a cut-off > 0"
+        )
+
+
+def default_cutoff(denoiser: AnyDenoiser) -> float:
+    """The process's own; but 1e-4 where only leave-one-out logits would keep the bound of categories finite."""
+    process = base_process(denoiser.process)
+    if isinstance(denoiser.process, Chain):
+        return denoiser.process.cutoff
+    kinds = getattr(denoiser, "kinds", Posterior)
+    plain = isinstance(process, FiniteProcess) and not isinstance(process, Masking) and kinds is not Posterior
+    return max(process.cutoff, 1e-4) if plain else process.cutoff
+
+
+class _Evaluation:
+    """One evaluation of the bound: the denoiser, the data and the rules."""
+
+    def __init__(self, denoiser, x0, weighting, decoder, cutoff, exact, fast, noise, condition):
+        self.denoiser, self.x0 = denoiser, x0
+        self.process = base_process(denoiser.process)
+        self.chain = denoiser.process if isinstance(denoiser.process, Chain) else None
+        self.weighting, self.decoder, self.low = weighting, decoder, cutoff
+        self.exact, self.fast, self.noise, self.condition = exact, fast, noise, condition
+        self.rows = batch_size(x0)
+
+    def expect(self, function, t: Tensor, noise: Noise, x_t: Tree | None = None) -> Tensor:
+        """E_{x_t ~ q(. | x_0)} function(x0, x_t, t, noise rows): exactly, or at one draw (or at the x_t given)."""
+        if not self.exact:
+            x_t = self.process.marginal(self.x0, t).draw(noise) if x_t is None else x_t
+            return function(self.x0, x_t, t, self.condition)
+        nodes, log_weight = self.process.support(self.x0, t)
+        total = torch.zeros(self.rows, dtype=torch.float64, device=t.device)
+        per = max(1, ROWS // self.rows)
+        for i in range(0, len(log_weight), per):
+            weight = log_weight[i : i + per].exp()
+            n = len(weight)
+            state = map_leaves(lambda x, i=i: x[i : i + per].flatten(0, 1), nodes)
+            data = map_leaves(lambda x, n=n: x.repeat(n, *[1] * (x.ndim - 1)), self.x0)
+            condition = {
+                key: value.repeat(n, *[1] * (value.ndim - 1)) if isinstance(value, Tensor) else value
+                for key, value in self.condition.items()
+            }
+            value = function(data, state, t.repeat(n), condition).reshape(n, self.rows)
+            total = total + torch.where(weight > 0, weight * value, 0.0).sum(0)
+        return total
+
+    def rate(self, x0: Tree, x_t: Tree, t: Tensor, condition: dict) -> Tensor:
+        return BoundWeighting().rate(self.denoiser(x_t, t, **condition), self.process, x0, self.fast)
+
+    def diffusion(self, times: Times) -> tuple[Tensor, Tensor | None]:
+        """The integral, and its weighted form where a weighting is not the bound itself."""
+        visits = times.visit(self.process, self.x0, self.low, self.noise)
+        total = torch.zeros(self.rows, dtype=torch.float64, device=visits.t.device)
+        weighted = None if self.weighting.is_bound else torch.zeros_like(total)
+        for i, (t, weight) in enumerate(zip(visits.t, visits.weight, strict=True)):
+            x_t = None if visits.x_t is None else _part(visits.x_t, i, self.rows)
+            noise = self.noise.at("state", i)
+            if weighted is None:
+                total = total + weight * self.expect(self.rate, t, noise, x_t)
+                continue
+            x_t = self.process.marginal(self.x0, t).draw(noise) if x_t is None else x_t
+            prediction = self.denoiser(x_t, t, **self.condition)
+            weighted = weighted + weight * self.weighting.rate(prediction, self.process, self.x0, self.fast)
+            with torch.no_grad():
+                total = total + weight * BoundWeighting().rate(prediction, self.process, self.x0, self.fast)
+        return total, weighted
+
+    def chain_step(self, i: Tensor, noise: Noise) -> Tensor:
+        """E KL of the step t_i -> t_{i-1}, one step index per row."""
+        chain = self.chain
+        assert chain is not None
+        grid = chain.grid.to(i.device)
+
+        def kl(x0: Tree, x_t: Tree, t: Tensor, condition: dict) -> Tensor:
+            s = grid[chain.index(t) - 1]
+            return divergence(self.process.reverse(x_t, x0, t), self.denoiser(x_t, t, **condition), s)
+
+        return self.expect(kl, grid[i], noise)
+
+    def chain_terms(self, times: Times) -> tuple[Tensor, Tensor]:
+        """(diffusion, reconstruction) of a chain."""
+        assert self.chain is not None
+        device = first_leaf(self.x0).device
+        closes = noiseless(self.process, self.low)  # the last step ends on the data itself
+        first = 2 if closes else 1
+        count = self.chain.steps - first + 1
+        total = torch.zeros(self.rows, dtype=torch.float64, device=device)
+        if isinstance(times, Grid):
+            for i in range(first, self.chain.steps + 1):
+                index = torch.full((self.rows,), i, device=device)
+                total = total + self.chain_step(index, self.noise.at("state", i))
+        elif count:
+            u = times.visit(self.process, self.x0, 0.0, self.noise).t
+            for n, row in enumerate(u):
+                index = first + (row * count).long().clamp_max(count - 1)
+                total = total + count / len(u) * self.chain_step(index, self.noise.at("state", n))
+        if closes:
+            last = torch.ones(self.rows, dtype=torch.int64, device=device)
+            return total, self.chain_step(last, self.noise.at("last"))
+        return total, self.reconstruction()
+
+    def reconstruction(self) -> Tensor:
+        device = first_leaf(self.x0).device
+        if noiseless(self.process, self.low):
+            return torch.zeros(self.rows, dtype=torch.float64, device=device)
+        if not (self.decoder.needs_state or self.decoder.needs_network):
+            return self.decoder.nll(self.process, None, self.x0, None, self.low)
+
+        def nll(x0: Tree, x_t: Tree, t: Tensor, condition: dict) -> Tensor:
+            prediction = self.denoiser(x_t, t, **condition) if self.decoder.needs_network else None
+            return self.decoder.nll(self.process, prediction, x0, x_t, self.low)
+
+        t = torch.full((self.rows,), self.low, dtype=torch.float64, device=device)
+        return self.expect(nll, t, self.noise.at("decoder"))
+
+
+def _part(x: Tree, i: int, rows: int) -> Tree:
+    return map_leaves(lambda leaf: leaf[i * rows : (i + 1) * rows], x)
+
+
+class Objective(nn.Module):
+    """Denoiser + bound + weighting in one module, so that data-parallel wrapping covers every parameter.
+
+    `forward(x0)` returns a `Bound`: one random time per row unless `times` says otherwise.
+    """
+
+    def __init__(
+        self,
+        denoiser: AnyDenoiser,
+        weighting: Weighting | None = None,
+        times: Times | None = None,
+        decoder: Decoder | None = None,
+        cutoff: float | None = None,
+        exact: bool = False,
+        fast: bool = True,
+    ):
+        super().__init__()
+        self.denoiser, self.weighting = denoiser, weighting or BoundWeighting()
+        self.exact, self.fast = exact, fast
+        process, chain = base_process(denoiser.process), isinstance(denoiser.process, Chain)
+        self.decoder = decoder or default_decoder(process)
+        if chain and cutoff is not None:
+            raise ValueError(f"cutoff = {cutoff}: a chain's grid starts at its own cut-off {denoiser.process.cutoff:g}")
+        self.cutoff = default_cutoff(denoiser) if cutoff is None else float(cutoff)
+        if not 0 <= self.cutoff < 1:
+            raise ValueError(f"cutoff = {self.cutoff:g} lies outside [0, 1)")
+        _refuse_divergent(process, self.cutoff)
+        if times is None:
+            times = (Grid() if chain else Quadrature()) if exact else default_times(process)
+        if chain and isinstance(times, Count):
+            times = Stratified()
+        if exact and times.draws_state:
+            raise ValueError("an exact expectation over x_t needs times without drawn states: use Quadrature()")
+        if chain and not self.weighting.is_bound:
+            raise ValueError("weightings act on the continuous-time integrand; a chain is trained on its bound")
+        if exact and not self.weighting.is_bound:
+            raise ValueError("exact=True computes the bound itself: leave the weighting out")
+        self.times = times
+
+    def forward(self, x0: Tree, noise: Noise | None = None, **condition: Any) -> Bound:
+        x0 = self.denoiser.process.space.check(x0, "x0")
+        leaf = first_leaf(x0)
+        noise = noise if noise is not None else Noise.fresh(leaf.shape[0], leaf.device)
+        run = _Evaluation(
+            self.denoiser, x0, self.weighting, self.decoder, self.cutoff, self.exact, self.fast, noise, condition
+        )
+        if run.chain is not None:
+            diffusion, reconstruction = run.chain_terms(self.times)
+            return Bound(run.chain.prior_kl(x0), diffusion, reconstruction)
+        diffusion, weighted = run.diffusion(self.times)
+        if weighted is not None:
+            with torch.no_grad():
+                return Bound(run.process.prior_kl(x0), diffusion, run.reconstruction(), weighted)
+        return Bound(run.process.prior_kl(x0), diffusion, run.reconstruction())
+
+
+def bound(
+    denoiser: AnyDenoiser,
+    x0: Tree,
+    times: Times | None = None,
+    exact: bool = False,
+    cutoff: float | None = None,
+    decoder: Decoder | None = None,
+    seed: int | None = None,
+    fast: bool = True,
+    **condition: Any,
+) -> Bound:
+    """Bound -log p(x0) for each row: unbiased with one random time per row, or exact where the space can be enumerated."""
+    objective = Objective(denoiser, times=times, decoder=decoder, cutoff=cutoff, exact=exact, fast=fast)
+    leaf = first_leaf(denoiser.process.space.check(x0, "x0"))
+    noise = None if seed is None else Noise(seed, leaf.shape[0], leaf.device)
+    result = objective(x0, noise, **condition)
+    if looks(result.total) and bool(result.total.isnan().any()):
+        row = int(result.total.isnan().nonzero()[0, 0])
+        raise FloatingPointError(f"the bound of row {row} is NaN: the network returned a non-finite value")
+    return result

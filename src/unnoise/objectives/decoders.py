@@ -1,0 +1,137 @@
+"""The bound's last term: E[-log p(x_0 | x_eps)] at the cut-off.
+
+Gaussian             N(x_0; x_eps/alpha_eps, (sigma_eps/alpha_eps)^2): needs no network, and its mean over x_eps is known;
+                     with network=True centred at the model's x_0
+DiscretisedGaussian  for data on a grid of levels: the mass that the model's Gaussian puts on the bin of x_0
+Categorical          the model's posterior at x_eps, coordinate by coordinate
+Exact                the exact joint law of x_0 given x_eps, from an oracle
+Leaves               one decoder per leaf of a product
+"""
+
+from abc import ABC, abstractmethod
+from math import e, log, pi
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from unnoise.checks import leaf_time
+from unnoise.denoiser import AnyDenoiser, base_process
+from unnoise.laws import Normal, finite_or_inf, sum_coordinates
+from unnoise.predictions import Clean, FinitePrediction, Prediction, ProductPrediction, RawPosterior
+from unnoise.processes import FiniteProcess, Process, Product
+from unnoise.processes import Gaussian as GaussianProcess
+from unnoise.shapes import Float, Tree
+
+
+class Decoder(ABC):
+    """-log p(x_0 | x_eps), in nats per row."""
+
+    needs_network = True
+    needs_state = True  # False where the mean over x_eps is in closed form
+
+    @abstractmethod
+    def nll(
+        self, process: Process, prediction: Prediction | None, x0: Tree, x_eps: Tree, eps: float
+    ) -> Float[Tensor, "batch"]: ...
+
+
+class Gaussian(Decoder):
+    def __init__(self, network: bool = False):
+        self.needs_network = self.needs_state = network
+
+    def nll(self, process, prediction, x0, x_eps, eps):
+        assert isinstance(process, GaussianProcess)
+        t = torch.full((x0.shape[0],), eps, dtype=torch.float64, device=x0.device)
+        std = process.coefficient(process.schedule.sigma(t) / process.schedule.alpha(t), x0)
+        if not self.needs_network:  # E over x_eps of the Gaussian's own surprise
+            return sum_coordinates((std.log() + 0.5 * log(2 * pi * e)).expand_as(x0))
+        return -Normal(prediction.to(Clean).value, std).log_prob(x0)
+
+
+class DiscretisedGaussian(Decoder):
+    """Data on `levels` equally spaced values from low to high; the outermost bins reach to infinity."""
+
+    def __init__(self, levels: int = 256, low: float = -1.0, high: float = 1.0):
+        if levels < 2 or not low < high:
+            raise ValueError(f"levels = {levels}, low = {low}, high = {high}: need two levels and low < high")
+        self.levels, self.low, self.high = levels, low, high
+
+    def nll(self, process, prediction, x0, x_eps, eps):
+        assert isinstance(process, GaussianProcess)
+        t = torch.full((x0.shape[0],), eps, dtype=torch.float64, device=x0.device)
+        std = process.coefficient(process.schedule.sigma(t) / process.schedule.alpha(t), x0).double()
+        step = (self.high - self.low) / (self.levels - 1)
+        level = ((x0.double() - self.low) / step).round()
+        if x0.device.type == "cpu":
+            off = (level * step + self.low - x0.double()).abs() > 1e-3 * step
+            if bool((off | (level < 0) | (level >= self.levels)).any()):
+                raise ValueError(f"x0 is not on the {self.levels} levels from {self.low} to {self.high}")
+        mean = prediction.to(Clean).value.double()
+        upper = (self.low + (level + 0.5) * step - mean) / std
+        lower = (self.low + (level - 0.5) * step - mean) / std
+        upper = torch.where(level >= self.levels - 1, torch.inf, upper)
+        lower = torch.where(level <= 0, -torch.inf, lower)
+        # work in the tail where both bounds are negative: Phi(b) - Phi(a) = Phi(-a) - Phi(-b)
+        flip = lower > 0
+        low_side, high_side = torch.where(flip, -upper, lower), torch.where(flip, -lower, upper)
+        log_high, log_low = torch.special.log_ndtr(high_side), torch.special.log_ndtr(low_side)
+        log_mass = log_high + torch.log(-torch.expm1((log_low - log_high).clamp_max(-1e-300)))
+        return -sum_coordinates(log_mass)
+
+
+class Categorical(Decoder):
+    def nll(self, process, prediction, x0, x_eps, eps):
+        assert isinstance(prediction, FinitePrediction)
+        log_probs = prediction.to(RawPosterior).log_probs()
+        return -finite_or_inf(sum_coordinates(log_probs.gather(-1, x0.unsqueeze(-1)).squeeze(-1)))
+
+
+class HasDecoder(Protocol):
+    def log_decode(self, x0: Tree, x_eps: Tree, eps: Any) -> Tensor: ...
+
+
+class Exact(Decoder):
+    """An oracle's joint law of x_0 given x_eps."""
+
+    needs_network = False
+
+    def __init__(self, oracle: HasDecoder):
+        self.oracle = oracle
+
+    def nll(self, process, prediction, x0, x_eps, eps):
+        return -self.oracle.log_decode(x0, x_eps, eps)
+
+
+class Leaves(Decoder):
+    def __init__(self, **leaves: Decoder):
+        self.leaves = leaves
+        self.needs_network = any(decoder.needs_network for decoder in leaves.values())
+        self.needs_state = any(decoder.needs_state for decoder in leaves.values())
+
+    def nll(self, process, prediction, x0, x_eps, eps):
+        parts = []
+        for name, leaf in process.leaves.items():
+            own = prediction.leaves[name] if isinstance(prediction, ProductPrediction) else None
+            state = None if x_eps is None else x_eps[name]
+            parts.append(self.leaves[name].nll(leaf, own, x0[name], state, leaf_time(eps, name)))
+        return torch.stack(parts).sum(0)
+
+
+def default_decoder(process: Process) -> Decoder:
+    process = base_process(process)
+    if isinstance(process, Product):
+        return Leaves(**{name: default_decoder(leaf) for name, leaf in process.leaves.items()})
+    return Categorical() if isinstance(process, FiniteProcess) else Gaussian()
+
+
+__all__ = [
+    "AnyDenoiser",
+    "Categorical",
+    "Decoder",
+    "DiscretisedGaussian",
+    "Exact",
+    "Gaussian",
+    "Leaves",
+    "default_decoder",
+]

@@ -1,0 +1,152 @@
+"""Where the bound's integral over time is visited, and with what weight.
+
+A rule returns visits (x_t, t, weight) such that  sum_n weight_n * rate(x_t_n, t_n)  estimates
+
+    int_low^1 E_{x_t ~ q(. | x_0)} rate(x_t, t) dt.
+
+    Uniform      independent uniform times
+    Stratified   one time per stratum of the global batch: same mean, less variance
+    Importance   stratified and graded towards 0, where the integrand of continuous data grows like 1/t
+    Count        masking: the number n of masked coordinates first.  With beta = 1 - alpha uniform and
+                 n ~ 1 + Binomial(d - 1, beta) (so n is uniform on 1 ... d, and beta given n is Beta(n, d - n + 1)), a
+                 random n-subset masked and weight d/n on the summed cross-entropy.  Unbiased for any schedule, with
+                 finite variance; uniform t under the linear schedule has none.
+    Quadrature   Gauss-Legendre nodes, graded towards 0: for exact values on small spaces
+    Grid         every step of a chain
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unnoise.noise import Noise
+from unnoise.processes import Masking, Process
+from unnoise.shapes import Float, Tree
+from unnoise.spaces import first_leaf
+
+
+@dataclass
+class Visits:
+    """Times and weights [visits, batch]; x_t [visits * batch, ...] where the rule draws the state as well."""
+
+    t: Float[Tensor, "visits batch"]
+    weight: Float[Tensor, "visits batch"]
+    x_t: Tree | None = None
+
+
+class Times(ABC):
+    draws_state = False  # whether the rule draws x_t together with t
+
+    @abstractmethod
+    def visit(self, process: Process, x0: Tree, low: float, noise: Noise) -> Visits: ...
+
+
+def _rows(x0: Tree) -> tuple[int, torch.device]:
+    leaf = first_leaf(x0)
+    return leaf.shape[0], leaf.device
+
+
+def strata(rows: int, noise: Noise) -> Float[Tensor, "rows"]:
+    """One uniform number per row, one in each stratum of the global batch (all workers' rows together)."""
+    rank, world = 0, 1
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    position = torch.arange(rows, device=noise.rows.device, dtype=torch.float64) + rank * rows
+    return (noise.at("strata").shared_uniform() + position / (rows * world)) % 1.0
+
+
+def graded(u: Tensor, low: float, power: float) -> tuple[Tensor, Tensor]:
+    """t = (low^(1/p) + u (1 - low^(1/p)))^p and dt/du."""
+    base = low ** (1 / power)
+    root = base + u * (1 - base)
+    return root**power, power * root ** (power - 1) * (1 - base)
+
+
+class Uniform(Times):
+    def __init__(self, draws: int = 1):
+        self.draws = draws
+
+    def visit(self, process, x0, low, noise):
+        rows, _ = _rows(x0)
+        t = low + (1 - low) * noise.at("time").uniform((self.draws,)).T
+        return Visits(t, torch.full_like(t, (1 - low) / self.draws))
+
+
+class Importance(Times):
+    """Stratified over the global batch with density proportional to t^(1/power - 1)."""
+
+    def __init__(self, draws: int = 1, power: float = 4.0):
+        if not power >= 1:
+            raise ValueError(f"power = {power}: grading towards 0 needs a power of at least 1")
+        self.draws, self.power = draws, power
+
+    def visit(self, process, x0, low, noise):
+        rows, _ = _rows(x0)
+        u = torch.stack([strata(rows, noise.at("draw", i)) for i in range(self.draws)])
+        t, slope = graded(u, low, self.power)
+        return Visits(t, slope / self.draws)
+
+
+class Stratified(Importance):
+    """Stratified uniform times."""
+
+    def __init__(self, draws: int = 1):
+        super().__init__(draws, power=1.0)
+
+
+class Count(Times):
+    draws_state = True
+
+    def __init__(self, draws: int = 1):
+        self.draws = draws
+
+    def visit(self, process, x0, low, noise):
+        if not isinstance(process, Masking) or process.schedule.shape:
+            raise TypeError("count-based times belong to Masking with one schedule for all coordinates: use Importance()")
+        rows, _ = _rows(x0)
+        d = process.space.dimension
+        beta_low = process.schedule.beta(low)
+        parts = [self._draw(process, x0, d, beta_low, rows, noise.at("count", i)) for i in range(self.draws)]
+        t, weight, x_t = zip(*parts, strict=True)
+        return Visits(torch.stack(t), torch.stack(weight) / self.draws, torch.cat(x_t))
+
+    def _draw(self, process: Masking, x0: Tensor, d: int, beta_low: Tensor, rows: int, noise: Noise):
+        beta = beta_low + (1 - beta_low) * strata(rows, noise)
+        # n - 1 ~ Binomial(d - 1, beta): of d coordinates in random order the first is masked for certain, and each of
+        # the others with probability beta
+        key = noise.at("order").uniform((d,))
+        coin = noise.at("coin").uniform((d,)) < beta.unsqueeze(-1)
+        masked = coin.scatter(-1, key.argmin(-1, keepdim=True), True)
+        n = masked.sum(-1)
+        t = process.schedule.time_of_beta(beta)
+        hazard = -process.schedule.d_alpha(t) / beta  # the rate multiplies the cross-entropy by this; divide it out
+        x_t = torch.where(masked.reshape(x0.shape), process.mask, x0)
+        return t, (1 - beta_low) * d / n / hazard, x_t
+
+
+class Quadrature(Times):
+    def __init__(self, nodes: int = 64, power: float = 4.0):
+        self.nodes, self.power = nodes, power
+
+    def visit(self, process, x0, low, noise):
+        rows, device = _rows(x0)
+        points, weights = np.polynomial.legendre.leggauss(self.nodes)
+        u, w = (torch.as_tensor(a, dtype=torch.float64, device=device) for a in ((points + 1) / 2, weights / 2))
+        t, slope = graded(u, low, self.power)
+        return Visits(t.unsqueeze(1).expand(-1, rows), (w * slope).unsqueeze(1).expand(-1, rows))
+
+
+class Grid(Times):
+    """Every step of a chain."""
+
+    def visit(self, process, x0, low, noise):
+        raise TypeError("Grid() visits the steps of a chain: build the denoiser on Chain(process, T)")
+
+
+def default_times(process: Process) -> Times:
+    if isinstance(process, Masking) and not process.schedule.shape:
+        return Count()
+    return Importance()

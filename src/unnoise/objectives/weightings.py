@@ -1,0 +1,141 @@
+"""Weightings of the bound's integrand.  Only `Bound` gives a bound; the others trade it for what trains well.
+
+Gaussian weightings are named by the squared error that they weigh uniformly in t (up to a factor free of t):
+
+    Simple       |eps - eps_model|^2                       X0   |x_0 - x_model|^2         V   |v - v_model|^2
+    MinSNR       min(SNR, gamma) |x_0 - x_model|^2
+    EDM          (s^2 + d^2)/(s d)^2 |x_0 - x_model|^2,  s = sigma/alpha, d the data's standard deviation
+    Sigmoid      sigmoid(bias - log SNR) (-d log SNR/dt)/2 |eps - eps_model|^2
+
+`CrossEntropy` is the plain cross-entropy of the coordinates that can move.  On a product a Gaussian weighting concerns the
+numbers, `CrossEntropy` the categories, and the other leaves keep the bound; `Leaves(age=Simple(), ...)` names them.
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from unnoise.laws import sum_coordinates
+from unnoise.objectives.closed_forms import rate, squared_error_weight
+from unnoise.predictions import Clean, ContinuousPrediction, FinitePrediction, Posterior, Prediction, ProductPrediction
+from unnoise.processes import Process, Product
+from unnoise.schedules import Schedule
+from unnoise.shapes import Float, Tree
+
+
+class Weighting(ABC):
+    """Turns a prediction into the integrand that training minimises."""
+
+    is_bound = False
+
+    def rate(self, prediction: Prediction, process: Process, x0: Tree, fast: bool = True) -> Float[Tensor, "batch"]:
+        if isinstance(prediction, ProductPrediction) and isinstance(process, Product):
+            leaves = process.leaves
+            parts = [self.rate(leaf, leaves[name], x0[name], fast) for name, leaf in prediction.leaves.items()]
+            return torch.stack(parts).sum(0)
+        return self.leaf_rate(prediction, process, x0, fast)
+
+    @abstractmethod
+    def leaf_rate(self, prediction: Prediction, process: Process, x0: Tensor, fast: bool) -> Tensor: ...
+
+
+class Bound(Weighting):
+    """Weight one: the loss is the bound."""
+
+    is_bound = True
+
+    def leaf_rate(self, prediction, process, x0, fast):
+        return rate(prediction, process, x0, fast)
+
+
+class _GaussianWeighting(Weighting):
+    @abstractmethod
+    def on_clean(self, schedule: Schedule, t: Tensor) -> Tensor:
+        """The weight on |x_0 - x_model|^2."""
+
+    def leaf_rate(self, prediction, process, x0, fast):
+        if not isinstance(prediction, ContinuousPrediction):
+            return rate(prediction, process, x0, fast)
+        weight = process.coefficient(self.on_clean(process.schedule, prediction.t), x0)
+        kind = type(prediction)
+        if kind.tied_to_grid:
+            return sum_coordinates(weight * (x0 - prediction.to(Clean).value).square())
+        # |x_0 - x_model|^2 = |target - value|^2 / P^2 without dividing by alpha
+        scale = squared_error_weight(kind, process.schedule, prediction.t) / squared_error_weight(
+            Clean, process.schedule, prediction.t
+        )
+        error = kind.target(process, x0, prediction.x_t, prediction.t) - prediction.value
+        return sum_coordinates(weight * process.coefficient(scale, x0) * error.square())
+
+
+class Simple(_GaussianWeighting):
+    def on_clean(self, schedule, t):
+        return schedule.log_snr(t).exp()
+
+
+class X0(_GaussianWeighting):
+    def on_clean(self, schedule, t):
+        return torch.ones_like(schedule.alpha(t))
+
+
+class V(_GaussianWeighting):
+    def on_clean(self, schedule, t):
+        sigma2 = schedule.sigma(t).square()
+        return (schedule.alpha(t).square() + sigma2).square() / sigma2
+
+
+class MinSNR(_GaussianWeighting):
+    def __init__(self, gamma: float = 5.0):
+        self.gamma = gamma
+
+    def on_clean(self, schedule, t):
+        return schedule.log_snr(t).exp().clamp_max(self.gamma)
+
+
+class EDM(_GaussianWeighting):
+    def __init__(self, data_std: float = 0.5):
+        self.data_std = data_std
+
+    def on_clean(self, schedule, t):
+        return 1 / self.data_std**2 + schedule.log_snr(t).exp()
+
+
+class Sigmoid(_GaussianWeighting):
+    def __init__(self, bias: float = 0.0):
+        self.bias = bias
+
+    def on_clean(self, schedule, t):
+        log_snr = schedule.log_snr(t)
+        return torch.sigmoid(self.bias - log_snr) * squared_error_weight(Clean, schedule, t)
+
+
+class CrossEntropy(Weighting):
+    """-log theta(x_0^k) summed over the coordinates that can move."""
+
+    def leaf_rate(self, prediction, process, x0, fast):
+        if not isinstance(prediction, FinitePrediction):
+            return rate(prediction, process, x0, fast)
+        posterior = prediction.to(Posterior)
+        rows = process.movable(prediction.x_t)
+        loss = -posterior.log_prob(x0, rows)
+        index = torch.arange(x0.shape[0], device=x0.device).reshape(-1, *[1] * (x0.ndim - 1)).expand(x0.shape)[rows]
+        return torch.zeros(x0.shape[0], dtype=loss.dtype, device=x0.device).index_add(0, index, loss)
+
+
+class Leaves(Weighting):
+    """A weighting per leaf of a product; leaves not named keep the bound."""
+
+    def __init__(self, **leaves: Weighting):
+        self.leaves = leaves
+
+    def rate(self, prediction, process, x0, fast=True):
+        if not isinstance(prediction, ProductPrediction):
+            raise TypeError("Leaves(...) weighs the leaves of a product")
+        bound, parts = Bound(), []
+        for name, leaf in prediction.leaves.items():
+            parts.append(self.leaves.get(name, bound).rate(leaf, process.leaves[name], x0[name], fast))
+        return torch.stack(parts).sum(0)
+
+    def leaf_rate(self, prediction, process, x0, fast):
+        raise TypeError("Leaves(...) weighs the leaves of a product")

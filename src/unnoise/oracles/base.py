@@ -1,0 +1,79 @@
+"""An oracle: a data law whose exact denoiser, decoder, marginals and likelihood are known.
+
+An oracle is a denoiser, so everything that takes one can be run on the truth.  `predicts` chooses what it says; the other
+kinds come from its native one (`Clean`, `Posterior`) by exact conversion.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+from torch import Tensor
+
+from unnoise.denoiser import AnyDenoiser, Kinds, base_process, resolve_kinds
+from unnoise.noise import Noise
+from unnoise.objectives.decoders import Exact
+from unnoise.predictions import Prediction, ProductPrediction, RawPosterior
+from unnoise.predictions.finite import Kernel
+from unnoise.processes import Chain, Process
+from unnoise.shapes import Float, Tree
+
+
+class Oracle(AnyDenoiser):
+    """Base of all oracles."""
+
+    def __init__(self, process: Process, predicts: Kinds = None, kernel: Kernel = "marginalised"):
+        super().__init__()
+        self.process, self.kernel = process, kernel
+        self.kinds = resolve_kinds(process, predicts)
+
+    def predicting(self, kinds: Kinds = None, process: Process | None = None, kernel: Kernel = "marginalised"):
+        """The same data law seen through other prediction kinds, or on a chain of the same process."""
+        other = object.__new__(type(self))
+        other.__dict__ = dict(self.__dict__)
+        other._modules = dict(self._modules)
+        other.process, other.kernel = process or self.process, kernel
+        other.kinds = resolve_kinds(other.process, kinds)
+        return other
+
+    @abstractmethod
+    def native(self, x_t: Tree, t: Tree) -> Prediction:
+        """The exact `Clean` / `Posterior` prediction."""
+
+    def forward(self, x_t: Tree, t: Tree, **condition: Any) -> Prediction:
+        return self._convert(self.native(x_t, t), self.kinds)
+
+    def _convert(self, prediction: Prediction, kind: Any) -> Prediction:
+        if isinstance(prediction, ProductPrediction):
+            leaves = {name: self._convert(leaf, kind[name]) for name, leaf in prediction.leaves.items()}
+            return ProductPrediction(leaves, prediction.process, prediction.x_t, prediction.t)
+        if kind is type(prediction):
+            return prediction
+        options: dict[str, Any] = {}
+        if kind.tied_to_grid:
+            if not isinstance(self.process, Chain):
+                raise TypeError(f"{kind.__name__} belongs to a grid pair: put the oracle on a Chain")
+            options["s"] = self.process.before(prediction.t)
+        if issubclass(kind, RawPosterior):
+            options["kernel"] = self.kernel
+        return prediction.to(kind, **options)
+
+    @abstractmethod
+    def log_prob(self, x0: Tree) -> Float[Tensor, "batch"]:
+        """log q(x_0): the exact likelihood."""
+
+    @abstractmethod
+    def log_marginal(self, x_t: Tree, t: Tree) -> Float[Tensor, "batch"]:
+        """log q_t(x_t)."""
+
+    @abstractmethod
+    def draw(self, noise: Noise) -> Tree:
+        """One example of the data per row."""
+
+    def log_decode(self, x0: Tree, x_t: Tree, t: Tree) -> Float[Tensor, "batch"]:
+        """log q(x_0 | x_t), jointly over coordinates and leaves."""
+        forward = base_process(self.process).marginal(x0, t).log_prob(x_t)
+        return self.log_prob(x0) + forward - self.log_marginal(x_t, t)
+
+    @property
+    def decoder(self) -> Exact:
+        return Exact(self)

@@ -1,0 +1,80 @@
+"""A Markov chain along the sequence: exact posteriors at any length, by forward-backward.
+
+Data: x^1 ~ initial, x^{k+1} | x^k ~ transition[:, x^k] (row = destination).  Given x_t every coordinate contributes the
+evidence e_k(a) = q(x_t^k | a), and
+
+    left_1 = initial,    left_{k+1}(b) = sum_a transition[b, a] e_k(a) left_k(a)
+    right_d = 1,         right_k(a)    = sum_b transition[b, a] e_{k+1}(b) right_{k+1}(b)
+
+The leave-one-out posterior of coordinate k is left_k right_k, normalised: its own evidence never enters.
+"""
+
+import torch
+from torch import Tensor
+
+from unnoise.denoiser import Kinds, base_process
+from unnoise.laws import draw_categories, log_of
+from unnoise.noise import Noise
+from unnoise.oracles.base import Oracle
+from unnoise.predictions import Posterior, Prediction
+from unnoise.processes import FiniteProcess
+from unnoise.shapes import Float, Tree
+from unnoise.spaces import Finite
+
+
+class MarkovChain(Oracle):
+    """`MarkovChain(process, initial [K], transition [K, K])` on a process with states of shape (length,)."""
+
+    def __init__(self, process: FiniteProcess, initial: Tensor, transition: Tensor, predicts: Kinds = None):
+        super().__init__(process, predicts)
+        space = base_process(process).space
+        if not isinstance(space, Finite) or len(space.shape) != 1:
+            raise ValueError(f"a Markov chain runs along one axis of categories; the space is {space}")
+        initial, transition = initial.double(), transition.double()
+        if not torch.allclose(transition.sum(0), torch.ones_like(initial)) or abs(float(initial.sum()) - 1) > 1e-6:
+            raise ValueError("initial and every column of transition (row = destination) must sum to 1")
+        self.length = space.shape[0]
+        self.log_initial, self.log_transition = log_of(initial), log_of(transition)
+
+    def _evidence(self, x_t: Tensor, t: Tree) -> Float[Tensor, "batch length size"]:
+        process = base_process(self.process)
+        assert isinstance(process, FiniteProcess)
+        return process.log_evidence(x_t, None, process.times(t, x_t))[..., : process.space.size]
+
+    def _left(self, evidence: Tensor) -> Float[Tensor, "batch length size"]:
+        message, out = self.log_initial.expand(len(evidence), -1), []
+        for k in range(self.length):
+            out.append(message)
+            message = (self.log_transition + (message + evidence[:, k]).unsqueeze(1)).logsumexp(-1)
+        return torch.stack(out, 1)
+
+    def _right(self, evidence: Tensor) -> Float[Tensor, "batch length size"]:
+        message, out = torch.zeros_like(evidence[:, 0]), []
+        for k in reversed(range(self.length)):
+            out.append(message)
+            message = (self.log_transition.T + (message + evidence[:, k]).unsqueeze(1)).logsumexp(-1)
+        return torch.stack(out[::-1], 1)
+
+    def native(self, x_t: Tree, t: Tree) -> Prediction:
+        evidence = self._evidence(x_t, t)
+        log_theta = (self._left(evidence) + self._right(evidence)).log_softmax(-1)
+        process = base_process(self.process)
+        assert isinstance(process, FiniteProcess)
+        return Posterior(log_theta, process, x_t, t)
+
+    def log_prob(self, x0: Tree) -> Float[Tensor, "batch"]:
+        steps = self.log_transition[x0[:, 1:], x0[:, :-1]].sum(-1)
+        return self.log_initial[x0[:, 0]] + steps
+
+    def log_marginal(self, x_t: Tree, t: Tree) -> Float[Tensor, "batch"]:
+        evidence = self._evidence(x_t, t)
+        return (self._left(evidence)[:, -1] + evidence[:, -1]).logsumexp(-1)
+
+    def draw(self, noise: Noise) -> Tree:
+        rows = len(noise.rows)
+        x = draw_categories(self.log_initial.expand(rows, -1), noise.at(0))
+        out = [x]
+        for k in range(1, self.length):
+            x = draw_categories(self.log_transition.T[x], noise.at(k))
+            out.append(x)
+        return torch.stack(out, 1)

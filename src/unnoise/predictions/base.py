@@ -1,0 +1,36 @@
+"""Typed network outputs.
+
+A prediction knows what its number means, the state and time it was made at, and the process.  It converts to the other
+kinds of its space where that is exact, and refuses where it is not; and it is a reverse process: it has a generator at
+x_t and a kernel to any earlier s, which is all that bounds and samplers ask for.
+"""
+
+from abc import abstractmethod
+from typing import TypeVar
+
+from unnoise.generators import Reversal
+from unnoise.processes import Process
+from unnoise.shapes import Tree
+
+Kind = TypeVar("Kind", bound="Prediction")
+
+
+class InexactConversion(TypeError):
+    """The target is not a function of the prediction at hand."""
+
+
+class Prediction(Reversal):
+    """What a network says about x_0 (or the reverse process) at the state x_t and the forward time t."""
+
+    process: Process
+    x_t: Tree
+    t: Tree
+    tied_to_grid = False  # whether it belongs to one pair (s, t), as `Mean` and `Transition` do
+
+    @abstractmethod
+    def to(self, kind: type[Kind], **options) -> Kind:
+        """The same prediction as another kind."""
+
+
+def refuse(source: Prediction, target: type, why: str) -> InexactConversion:
+    return InexactConversion(f"{type(source).__name__} does not determine {target.__name__}: {why}")

@@ -1,0 +1,278 @@
+"""Predictions on finite spaces, all in logarithms.
+
+    Posterior      leave-one-out: log q(x_0^k = a | the *other* coordinates of x_t), `size` logits per coordinate
+    RawPosterior   log q(x_0^k = a | all of x_t); its reverse is `marginalised` (eq:reversal-austin-nn, exact) or
+                   `plug-in` (eq:reversal-x0-cond-disc, exact only for masking or one-hot predictions)
+    Ratio          log q_t(y)/q_t(x_t) for y that differs from x_t in one coordinate: the concrete score
+    Rates          log reverse rates x_t -> y, restricted to where the forward process goes y -> x_t
+    Transition     log p(x_s = y | x_t) for the grid pair (s, t)
+
+Networks predict a coordinate from the others; the library adds the evidence log q(x_t^k | a).  Then the marginalised and
+the plug-in kernel coincide, the posterior is consistent at every noise level, and the bound stays finite for imperfect
+networks (a raw posterior must approach a one-hot vector as fast as the noise vanishes).  For masking the evidence is
+constant and nothing changes.
+
+A `Posterior` is lazy: it holds ready logits, or features and a head that is applied to the rows one asks for.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from unnoise.checks import as_times, looks
+from unnoise.generators import Local
+from unnoise.generators.local import without_self
+from unnoise.laws import LOG_ZERO, Categorical, Law, draw_categories, log_of
+from unnoise.noise import Noise
+from unnoise.predictions.base import Kind, Prediction, refuse
+from unnoise.processes import FiniteProcess
+from unnoise.processes.finite import at
+from unnoise.shapes import Bool, Float, Int, Tree
+
+Kernel = Literal["marginalised", "plug-in"]
+
+
+class FinitePrediction(Prediction):
+    """A row of logarithms per coordinate."""
+
+    process: FiniteProcess
+
+    def __init__(self, value: Tensor, process: FiniteProcess, x_t: Int[Tensor, "batch *shape"], t: Tree):
+        self.value = value if value.dtype in (torch.float32, torch.float64) else value.float()
+        self.process, self.x_t = process, x_t
+        self.t = as_times(t, x_t.shape[0], x_t.device)
+
+    @abstractmethod
+    def log_ratio(self) -> Tensor:
+        """log q(y)/q(x_t) for every y, meaningful where the forward process goes y -> x_t."""
+
+    def local(self) -> Local:
+        return self.process.reverse_local_from_ratio(self.x_t, self.log_ratio(), self.t)
+
+    def _moves(self) -> Tensor:
+        return self.process.log_rates_into(self.x_t, self.t) > LOG_ZERO / 2
+
+    def to(self, kind: type[Kind], **options) -> Kind:
+        if kind is type(self) and not options:
+            return self  # type: ignore[return-value]
+        if not issubclass(kind, FinitePrediction):
+            raise refuse(self, kind, "one lives on categories, the other on numbers")
+        return kind.converted(self, **options)  # type: ignore[return-value]
+
+    @classmethod
+    @abstractmethod
+    def converted(cls, other: "FinitePrediction", **options) -> "FinitePrediction": ...
+
+
+class _CleanLaw(FinitePrediction):
+    """A reverse process built from a law theta of x_0: rates R_t(x_t, y) m(y)/m(x_t) with m = Q_t theta."""
+
+    @abstractmethod
+    def log_theta(self) -> Float[Tensor, "batch *shape size"]:
+        """The vector that takes the place of the one-hot x_0 in the conditioned reverse."""
+
+    def log_ratio(self) -> Tensor:
+        log_m = self.process.log_push(self.process.widen(self.log_theta()), None, self.t)
+        return log_m - at(log_m, self.x_t)
+
+    def step(self, s: Tree) -> Law:
+        return self.process.reverse_step(self.x_t, self.log_theta(), s, self.t)
+
+    def _log_softmax(self, logits: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Normalised over the categories of each coordinate."""
+        valid = self.process.space.valid(logits.device)
+        if valid is not None:
+            valid = valid if rows is None else valid.expand(*self.x_t.shape, valid.shape[-1])[rows]
+            logits = torch.where(valid, logits, LOG_ZERO)
+        return logits.log_softmax(-1)
+
+
+class Posterior(_CleanLaw):
+    """Leave-one-out logits, ready or as features with a head."""
+
+    def __init__(
+        self,
+        value: Tensor,
+        process: FiniteProcess,
+        x_t: Int[Tensor, "batch *shape"],
+        t: Tree,
+        head: Callable[[Tensor], Tensor] | None = None,
+    ):
+        self.head, self.features = head, value
+        if head is None:
+            super().__init__(value, process, x_t, t)
+        else:
+            self.process, self.x_t, self.t = process, x_t, as_times(t, x_t.shape[0], x_t.device)
+
+    def _logits(self, rows: Bool[Tensor, "batch *shape"] | None = None) -> Tensor:
+        features = self.features if rows is None else self.features[rows]
+        logits = features if self.head is None else self.head(features)
+        return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+
+    @property
+    def logits(self) -> Float[Tensor, "batch *shape size"]:
+        return self._logits()
+
+    @property
+    def value(self) -> Tensor:
+        return self._logits()
+
+    @value.setter
+    def value(self, value: Tensor) -> None:
+        self.features = value
+
+    def log_theta(self) -> Float[Tensor, "batch *shape size"]:
+        return self.process.carry_over(self.x_t, self._log_softmax(self._logits()))
+
+    def log_prob(self, x0: Int[Tensor, "batch *shape"], rows: Bool[Tensor, "batch *shape"]) -> Float[Tensor, "rows"]:
+        """log theta(x_0^k) at the chosen coordinates only, in one pass over their logits."""
+        logits, target = self._logits(rows), x0[rows].unsqueeze(-1)
+        valid = self.process.space.valid(logits.device)
+        if valid is not None:
+            logits = torch.where(valid.expand(*self.x_t.shape, valid.shape[-1])[rows], logits, LOG_ZERO)
+        return logits.gather(-1, target).squeeze(-1) - logits.logsumexp(-1)
+
+    def draw(self, noise: Noise) -> Int[Tensor, "batch *shape"]:
+        """x_0 given all of x_t."""
+        return self.to(RawPosterior).draw(noise)
+
+    @classmethod
+    def converted(cls, other: FinitePrediction, **options) -> "Posterior":
+        process, x_t = other.process, other.x_t
+        if isinstance(other, RawPosterior):
+            return cls(other.without_evidence(), process, x_t, other.t)
+        if isinstance(other, Transition):
+            raise refuse(other, cls, "a general kernel of one grid pair is not the kernel of any posterior")
+        # m(y)/m(x_t) = ratio, and theta is proportional to Q_t^-1 m
+        ratio = torch.where(other._moves(), other.log_ratio(), LOG_ZERO).scatter(-1, x_t.unsqueeze(-1), 0.0)
+        m = ratio.exp()
+        theta = process.inverse(m / m.sum(-1, keepdim=True), 0.0, other.t)
+        size = process.space.size
+        movable = process.movable(x_t).unsqueeze(-1)
+        if looks(theta):
+            wrong = movable & ((theta < -1e-6) | (theta[..., size:].abs().sum(-1, keepdim=True) > 1e-6))
+            if bool(wrong.any()):
+                raise refuse(other, cls, "these values belong to no law of x_0 (its probabilities would be negative)")
+        return cls(process.carry_over(x_t, log_of(theta[..., :size].clamp_min(0))), process, x_t, other.t)
+
+
+class RawPosterior(_CleanLaw):
+    """Logits of q(x_0^k | x_t), all of x_t included."""
+
+    def __init__(self, value: Tensor, process: FiniteProcess, x_t: Tensor, t: Tree, kernel: Kernel = "marginalised"):
+        super().__init__(value, process, x_t, t)
+        if kernel not in ("marginalised", "plug-in"):
+            raise ValueError(f"kernel = {kernel!r}: choose 'marginalised' or 'plug-in'")
+        self.kernel = kernel
+
+    def log_probs(self) -> Float[Tensor, "batch *shape size"]:
+        return self.process.carry_over(self.x_t, self._log_softmax(self.value))
+
+    def without_evidence(self) -> Tensor:
+        """theta(a) / q(x_t^k | a); terms with no evidence are dropped."""
+        evidence = self.process.log_evidence(self.x_t, None, self.t)[..., : self.process.space.size]
+        theta = self.log_probs()
+        bare = torch.where(evidence > LOG_ZERO / 2, theta - evidence, LOG_ZERO)
+        return self.process.carry_over(self.x_t, bare.log_softmax(-1))
+
+    def log_theta(self) -> Float[Tensor, "batch *shape size"]:
+        return self.log_probs() if self.kernel == "plug-in" else self.without_evidence()
+
+    def draw(self, noise: Noise) -> Int[Tensor, "batch *shape"]:
+        return draw_categories(self.log_probs(), noise)
+
+    @classmethod
+    def converted(cls, other: FinitePrediction, **options) -> "RawPosterior":
+        loo = other.to(Posterior)
+        evidence = other.process.log_evidence(other.x_t, None, other.t)[..., : other.process.space.size]
+        return cls((loo.log_theta() + evidence).log_softmax(-1), other.process, other.x_t, other.t, **options)
+
+
+class Ratio(FinitePrediction):
+    """log q(y)/q(x_t); the entry of x_t itself is not read."""
+
+    def log_ratio(self) -> Tensor:
+        return self.process.widen(self.value)
+
+    def step(self, s: Tree) -> Law:
+        return hold_then_leap(self, s)
+
+    @classmethod
+    def converted(cls, other: FinitePrediction, **options) -> "Ratio":
+        value = torch.where(other._moves(), other.log_ratio(), LOG_ZERO).scatter(-1, other.x_t.unsqueeze(-1), 0.0)
+        return cls(value, other.process, other.x_t, other.t)
+
+
+class Rates(FinitePrediction):
+    """log reverse rates; entries where the forward process has no way back are not read."""
+
+    def local(self) -> Local:
+        rates = torch.where(self._moves(), self.process.widen(self.value), LOG_ZERO)
+        return Local(log_rates=without_self(rates, self.x_t))
+
+    def log_ratio(self) -> Tensor:
+        return self.process.widen(self.value) - self.process.log_rates_into(self.x_t, self.t).clamp_min(LOG_ZERO / 2)
+
+    def step(self, s: Tree) -> Law:
+        return hold_then_leap(self, s)
+
+    @classmethod
+    def converted(cls, other: FinitePrediction, **options) -> "Rates":
+        rates = other.local().log_rates
+        assert rates is not None
+        return cls(rates, other.process, other.x_t, other.t)
+
+
+class Transition(FinitePrediction):
+    """Logits of p(x_s | x_t) for one grid pair (s, t), over all states."""
+
+    tied_to_grid = True
+
+    def __init__(self, value: Tensor, process: FiniteProcess, x_t: Tensor, t: Tree, *, s: Tree):
+        super().__init__(value, process, x_t, t)
+        self.s = as_times(s, x_t.shape[0], x_t.device, "s")
+
+    def log_ratio(self) -> Tensor:
+        raise refuse(self, Ratio, "it belongs to its grid pair (s, t) and has no generator; use a Chain's bound")
+
+    def step(self, s: Tree) -> Law:
+        s = as_times(s, self.x_t.shape[0], self.x_t.device, "s")
+        if looks(s) and not torch.allclose(s, self.s, rtol=0, atol=1e-9):
+            raise refuse(self, Transition, f"it was made for s = {self.s[0].item():g}, not for s = {s[0].item():g}")
+        logits = self.process.widen(self.value)
+        stay = self.process.log_one_hot(self.x_t, logits.dtype)
+        movable = self.process.movable(self.x_t).unsqueeze(-1)
+        return Categorical.normalised(torch.where(movable, logits, stay))
+
+    @classmethod
+    def converted(cls, other: FinitePrediction, **options) -> "Transition":
+        if "s" not in options:
+            raise ValueError("a Transition belongs to a grid pair (s, t): pass s, as in prediction.to(Transition, s=s)")
+        s = as_times(options["s"], other.x_t.shape[0], other.x_t.device, "s")
+        law = other.step(s)
+        assert isinstance(law, Categorical)
+        return cls(law.log_probs, other.process, other.x_t, other.t, s=s)
+
+
+def hold_then_leap(prediction: FinitePrediction, s: Tree) -> Categorical:
+    """The kernel of frozen rates over a step: stay with probability exp(-(t - s) exit), else jump once.
+
+    Rates and ratios of an imperfect network belong to no clean law, so their exact kernel may have negative entries;
+    this one is a law for any positive rates, and tends to the generator's flow as steps shrink.
+    """
+    s = as_times(s, prediction.x_t.shape[0], prediction.x_t.device, "s")
+    log_rates = prediction.local().log_rates
+    assert log_rates is not None
+    log_exit = log_rates.logsumexp(-1, keepdim=True)
+    if looks(log_exit) and bool((log_exit > 200).any()):
+        raise ValueError(
+            f"the exit rate at t = {prediction.t.max().item():g} is infinite, since alpha is 0 there: end the grid "
+            f"before t = 1, use a schedule with alpha_1 > 0, or predict a Posterior"
+        )
+    hold = -log_exit.exp() * (prediction.t - s).reshape(-1, *[1] * (log_exit.ndim - 1))
+    leave = log_of(-torch.expm1(hold))
+    leap = leave + log_rates - log_exit
+    return Categorical(leap.scatter(-1, prediction.x_t.unsqueeze(-1), hold))

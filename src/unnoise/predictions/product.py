@@ -1,0 +1,30 @@
+"""A prediction on a product: one prediction per leaf."""
+
+from unnoise.generators import ProductReversal
+from unnoise.predictions.base import Kind, Prediction
+from unnoise.processes import Process
+from unnoise.shapes import Tree
+
+
+class ProductPrediction(ProductReversal, Prediction):
+    """A dict of predictions."""
+
+    leaves: dict[str, Prediction]  # type: ignore[assignment]
+
+    def __init__(self, leaves: dict[str, Prediction], process: Process, x_t: Tree, t: Tree):
+        super().__init__(leaves)  # type: ignore[arg-type]
+        self.process, self.x_t, self.t = process, x_t, t
+
+    @property
+    def tied_to_grid(self) -> bool:  # type: ignore[override]
+        return any(leaf.tied_to_grid for leaf in self.leaves.values())
+
+    def __getitem__(self, name: str) -> Prediction:
+        return self.leaves[name]
+
+    def to(self, kind: type[Kind] | dict, **options) -> "ProductPrediction":  # type: ignore[override]
+        """Convert leaves by name: `prediction.to({"age": Noise})`; leaves not named stay as they are."""
+        if not isinstance(kind, dict):
+            raise TypeError("on a product, name the leaf: prediction.to({'leaf': Kind})")
+        leaves = {name: leaf.to(kind[name], **options) if name in kind else leaf for name, leaf in self.leaves.items()}
+        return ProductPrediction(leaves, self.process, self.x_t, self.t)

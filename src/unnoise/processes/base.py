@@ -1,0 +1,92 @@
+"""A forward Markov process on a space.
+
+Every process answers the same questions, for any s < t in [0, 1]:
+
+    prior(rows)                 p_1, where sampling starts
+    marginal(x0, t)             q(x_t | x_0)
+    transition(x_s, s, t)       q(x_t | x_s)
+    posterior(x_t, x0, s, t)    q(x_s | x_t, x_0)
+    local(x, t), generator(t)   drift, diffusion and jumps
+    reverse(x_t, x0, t)         the reverse process conditioned on x_0: generator and kernel
+
+Processes are modules, so that learned schedules are trained with the network that uses them.
+"""
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from unnoise.generators import Generator, Reversal
+from unnoise.laws import Law
+from unnoise.shapes import Tree
+from unnoise.spaces import Space, first_leaf
+
+
+class Process(nn.Module):
+    """Base of all forward processes.  `space` holds the data, `state_space` also the states that noise adds."""
+
+    space: Space
+    state_space: Space
+    cutoff: float  # the earliest time that the bound visits unless told otherwise
+
+    @abstractmethod
+    def prior(self, rows: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Law: ...
+
+    @abstractmethod
+    def marginal(self, x0: Tree, t: Tree) -> Law: ...
+
+    @abstractmethod
+    def transition(self, x_s: Tree, s: Tree, t: Tree) -> Law: ...
+
+    @abstractmethod
+    def posterior(self, x_t: Tree, x0: Tree, s: Tree, t: Tree) -> Law: ...
+
+    @abstractmethod
+    def local(self, x: Tree, t: Tree) -> Tree:
+        """The forward generator's data at each row."""
+
+    def conditioned_local(self, x_t: Tree, x0: Tree, t: Tree) -> Tree:
+        """The data of the reverse generator conditioned on x_0."""
+        return self.reverse(x_t, x0, t).local()
+
+    @abstractmethod
+    def reverse(self, x_t: Tree, x0: Tree, t: Tree) -> Reversal: ...
+
+    @abstractmethod
+    def movable(self, x_t: Tree) -> Tree:
+        """Which coordinates the reverse process can still change."""
+
+    @abstractmethod
+    def support(self, x0: Tree, t: Tree) -> tuple[Tree, Tensor]:
+        """Nodes [nodes, batch, *shape] and log-weights [nodes, batch] of an exact expectation over q(x_t | x_0)."""
+
+    @abstractmethod
+    def push(self, q: Tree, s: Tree, t: Tree) -> Tree:
+        """Carry a law from s to t: log-probabilities on finite spaces, (mean, variance) on Euclidean ones."""
+
+    @abstractmethod
+    def inverse(self, q: Tree, s: Tree, t: Tree) -> Tree:
+        """Carry a law from t back to s by the inverse kernel; undoes `push`.  Finite spaces: probabilities."""
+
+    def prior_kl(self, x0: Tree, t: Tree = 1.0) -> Tensor:
+        """KL(q(x_t | x_0) || p_1): the first term of the bound."""
+        law, leaf = self.marginal(x0, t), first_leaf(x0)
+        return law.kl(self.prior(leaf.shape[0], leaf.dtype if leaf.dtype.is_floating_point else None, leaf.device))
+
+    def generator(self, t: float) -> Generator:
+        """The forward generator at one time."""
+        return Generator(self.state_space, lambda x: self.local(x, t))
+
+
+class Conditioned(Reversal):
+    """The reverse process of a leaf, conditioned on x_0."""
+
+    def __init__(self, process: Process, x_t: Tree, x0: Tree, t: Tree):
+        self.process, self.x_t, self.x0, self.t = process, x_t, x0, t
+
+    def local(self) -> Tree:
+        return self.process.conditioned_local(self.x_t, self.x0, self.t)
+
+    def step(self, s: Tree) -> Law:
+        return self.process.posterior(self.x_t, self.x0, s, self.t)

@@ -1,0 +1,127 @@
+"""Forward processes on finite spaces, from four primitives.
+
+A family says, per coordinate and in logarithms,
+
+    log_evidence(x_t, s, t)   log q(x_t | x_s = a) for every a       (a row of Q_{t|s})
+    log_push(log_v, s, t)     log (Q_{t|s} v)
+    log_rates_into(x, t)      log R_t(x, y) for every y != x         (rates y -> x)
+    log_rates_from(x, t)      log R_t(y, x) for every y != x         (rates x -> y)
+
+where s = None means from the data.  Everything else follows: with m = Q_t theta the law of x_t^k that a clean law theta
+implies, and R(y, x) the rate x -> y (row = destination),
+
+    q(x_s | x_t, x_0)   = q(x_t | x_s) q(x_s | x_0) / q(x_t | x_0)                          (eq:discrete-time-reversal)
+    R0(y, x_t)          = R_t(x_t, y) q(y | x_0) / q(x_t | x_0)
+    reverse from theta:   R_t(x_t, y) m(y)/m(x_t),   and   q(x_t | x_s) (Q_s theta)(x_s), normalised.
+
+The source y of a reverse jump is what one conditions on (the print of eq:seq-reverse-posterior has the target).
+"""
+
+from abc import abstractmethod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from unnoise.checks import as_times, ordered
+from unnoise.generators import Local, Reversal
+from unnoise.generators.local import without_self
+from unnoise.laws import LOG_ZERO, Categorical
+from unnoise.processes.base import Conditioned, Process
+from unnoise.shapes import Float, Int, Tree
+from unnoise.spaces import Finite
+
+
+def float_dtype(t: Tree) -> torch.dtype:
+    """Laws of categories are computed in the dtype of the times they are asked for; plain numbers mean float64."""
+    return t.dtype if isinstance(t, Tensor) and t.dtype.is_floating_point else torch.float64
+
+
+def at(log_values: Float[Tensor, "*batch size"], x: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch 1"]:
+    return log_values.gather(-1, x.unsqueeze(-1))
+
+
+class FiniteProcess(Process):
+    """A process that noises categories independently per coordinate."""
+
+    space: Finite
+    state_space: Finite
+
+    @abstractmethod
+    def log_evidence(self, x_t: Tensor, s: Tree | None, t: Tree) -> Float[Tensor, "batch *shape size"]: ...
+
+    @abstractmethod
+    def log_push(self, log_v: Tensor, s: Tree | None, t: Tree) -> Float[Tensor, "batch *shape size"]: ...
+
+    @abstractmethod
+    def log_rates_into(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]: ...
+
+    @abstractmethod
+    def log_rates_from(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]: ...
+
+    def times(self, t: Tree, x: Tensor, name: str = "t") -> Tensor:
+        return as_times(t, x.shape[0], x.device, name)
+
+    def widen(self, log_v: Tensor) -> Tensor:
+        """Log-probabilities over the data's categories, extended to the states that noise adds."""
+        missing = self.state_space.size - log_v.shape[-1]
+        return F.pad(log_v, (0, missing), value=LOG_ZERO) if missing else log_v
+
+    def log_one_hot(self, x: Tensor, dtype: torch.dtype) -> Float[Tensor, "batch *shape size"]:
+        zeros = torch.full((*x.shape, self.state_space.size), LOG_ZERO, dtype=dtype, device=x.device)
+        return zeros.scatter(-1, x.unsqueeze(-1), 0.0)
+
+    def marginal(self, x0: Tree, t: Tree) -> Categorical:
+        return Categorical(self.log_push(self.log_one_hot(x0, float_dtype(t)), None, t))
+
+    def transition(self, x_s: Tree, s: Tree, t: Tree) -> Categorical:
+        ordered(self.times(s, x_s, "s"), self.times(t, x_s))
+        return Categorical(self.log_push(self.log_one_hot(x_s, float_dtype(t)), s, t))
+
+    def posterior(self, x_t: Tree, x0: Tree, s: Tree, t: Tree) -> Categorical:
+        return self.reverse_step(x_t, self.log_one_hot(x0, float_dtype(t)), s, t)
+
+    def reverse_step(self, x_t: Tensor, log_theta: Tensor, s: Tree, t: Tree) -> Categorical:
+        """q(x_t | x_s) (Q_s theta)(x_s), normalised (eq:reversal-x0-cond-disc; exact for leave-one-out theta)."""
+        ordered(self.times(s, x_t, "s"), self.times(t, x_t))
+        return Categorical.normalised(self.log_evidence(x_t, s, t) + self.log_push(self.widen(log_theta), None, s))
+
+    def local(self, x: Tree, t: Tree) -> Tree:
+        return Local(log_rates=self.log_rates_from(x, t))
+
+    def reverse_local(self, x_t: Tensor, log_theta: Tensor, t: Tree) -> Local:
+        """Reverse rates R_t(x_t, y) m(y)/m(x_t) with m = Q_t theta."""
+        log_m = self.log_push(self.widen(log_theta), None, t)
+        return self.reverse_local_from_ratio(x_t, log_m - at(log_m, x_t), t)
+
+    def reverse_local_from_ratio(self, x_t: Tensor, log_ratio: Tensor, t: Tree) -> Local:
+        """Reverse rates R_t(x_t, y) q(y)/q(x_t), zero where the forward process never goes y -> x_t."""
+        into = self.log_rates_into(x_t, t)
+        log_rates = torch.where(into > LOG_ZERO / 2, into + log_ratio, LOG_ZERO)
+        return Local(log_rates=without_self(log_rates, x_t))
+
+    def conditioned_local(self, x_t: Tree, x0: Tree, t: Tree) -> Tree:
+        return self.reverse_local(x_t, self.log_one_hot(x0, float_dtype(t)), t)
+
+    def reverse(self, x_t: Tree, x0: Tree, t: Tree) -> Reversal:
+        return Conditioned(self, x_t, x0, t)
+
+    def carry_over(self, x_t: Tensor, log_theta: Tensor) -> Tensor:
+        """Put into a clean law what x_t gives away with certainty; nothing, unless the family says otherwise."""
+        return log_theta
+
+    def support(self, x0: Tree, t: Tree) -> tuple[Tree, Tensor]:
+        points = self.state_space.states().to(x0.device)
+        log_q = self.marginal(x0, t).log_probs.flatten(1, -2)  # [batch, d, size]
+        flat = points.reshape(len(points), -1)  # [nodes, d]
+        picked = log_q[:, torch.arange(flat.shape[1], device=x0.device), flat]  # [batch, nodes, d]
+        nodes = points.unsqueeze(1).expand(-1, x0.shape[0], *points.shape[1:])
+        return nodes, picked.sum(-1).T
+
+    def push(self, q: Tree, s: Tree, t: Tree) -> Tree:
+        return self.log_push(q, s, t)
+
+
+def log_mix(log_a: Tensor, log_u: Tensor, log_b: Tensor, log_v: Tensor) -> Tensor:
+    """log(a u + b v), with finite gradients where a term is zero."""
+    return torch.logaddexp(log_a + log_u, log_b + log_v)

@@ -1,0 +1,130 @@
+"""The Gaussian process: x_t = alpha_t x_0 + sigma_t eps for any schedule.
+
+    q(x_t | x_0)      = N(alpha_t x_0, sigma_t^2)                                  (eq:interpolation-continuousdiff)
+    q(x_t | x_s)      = N(alpha_{t|s} x_s, sigma_{t|s}^2)                                  (eq:t|s-dt-dp-transition)
+    q(x_s | x_t, x_0) = N(alpha_{t|s} sigma_s^2/sigma_t^2 x_t + alpha_s sigma_{t|s}^2/sigma_t^2 x_0,
+                          (sigma_{t|s} sigma_s/sigma_t)^2)                    (eq:discrete_time_reverse_mu_x0)
+    dx = (d log alpha/dt) x dt + g dw,   g^2 = alpha^2 d(sigma^2/alpha^2)/dt       (eq:ct-alpha-sigma-relation)
+
+The prior is N(0, sigma_1^2); with alpha_1 > 0 the bound counts the mismatch.  No variance preservation is assumed: the
+appendix's "sigma^2 = 1 - alpha" reads 1 - alpha^2, holds for VP schedules only, and is not needed.
+"""
+
+from collections.abc import Sequence
+from math import pi
+
+import torch
+from torch import Tensor
+
+from unnoise.checks import as_times, ordered
+from unnoise.generators import Local, Reversal
+from unnoise.laws import Law, Normal
+from unnoise.processes.base import Conditioned, Process
+from unnoise.schedules import Cosine, Schedule
+from unnoise.shapes import Tree
+from unnoise.spaces import Euclidean
+
+_RANGE = 9.5  # standard deviations covered by `support`; the mass beyond is 1e-21
+
+
+class Gaussian(Process):
+    """Gaussian noise of a schedule on Euclidean space."""
+
+    space: Euclidean
+    state_space: Euclidean
+    schedule: Schedule
+
+    def __init__(self, shape: int | Sequence[int] = (), schedule: Schedule | None = None):
+        super().__init__()
+        self.space = self.state_space = Euclidean(shape)
+        self.schedule = (schedule or Cosine()).validate()
+        if self.schedule.shape not in ((), self.space.shape):
+            raise ValueError(f"a schedule of shape {self.schedule.shape} does not fit coordinates {self.space.shape}")
+        self.cutoff = 0.0 if float(self.schedule.sigma(0.0).min()) > 0 else 1e-4
+
+    def times(self, t: Tree, x: Tensor, name: str = "t") -> Tensor:
+        return as_times(t, x.shape[0], x.device, name)
+
+    def coefficient(self, value: Tensor, x: Tensor) -> Tensor:
+        """A float64 schedule value per row (or per row and coordinate), shaped and rounded to multiply x."""
+        return (value if self.schedule.shape else value.reshape(-1, *[1] * (x.ndim - 1))).to(x.dtype)
+
+    def prior(self, rows: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Law:
+        mean = torch.zeros(rows, *self.space.shape, dtype=dtype, device=device)
+        one = torch.ones(rows, dtype=torch.float64, device=device)
+        return Normal(mean, self.coefficient(self.schedule.sigma(one), mean))
+
+    def marginal(self, x0: Tree, t: Tree) -> Normal:
+        t = self.times(t, x0)
+        return Normal(self.coefficient(self.schedule.alpha(t), x0) * x0, self.coefficient(self.schedule.sigma(t), x0))
+
+    def transition(self, x_s: Tree, s: Tree, t: Tree) -> Law:
+        s, t = self.times(s, x_s, "s"), self.times(t, x_s)
+        ordered(s, t)
+        mean = self.coefficient(self.schedule.step_alpha(s, t), x_s) * x_s
+        return Normal(mean, self.coefficient(self.schedule.step_variance(s, t).sqrt(), x_s))
+
+    def posterior_coefficients(self, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(on x_t, on x_0, variance) of q(x_s | x_t, x_0), float64."""
+        schedule = self.schedule
+        variance_s, variance_t = schedule.sigma(s).square(), schedule.sigma(t).square()
+        step = schedule.step_variance(s, t)
+        on_x_t = schedule.step_alpha(s, t) * variance_s / variance_t
+        return on_x_t, schedule.alpha(s) * step / variance_t, step * variance_s / variance_t
+
+    def posterior(self, x_t: Tree, x0: Tree, s: Tree, t: Tree) -> Law:
+        s, t = self.times(s, x_t, "s"), self.times(t, x_t)
+        ordered(s, t)
+        on_x_t, on_x0, variance = (self.coefficient(c, x_t) for c in self.posterior_coefficients(s, t))
+        return Normal(on_x_t * x_t + on_x0 * x0, variance.sqrt())
+
+    def local(self, x: Tree, t: Tree) -> Tree:
+        t = self.times(t, x)
+        return Local(self.coefficient(self.schedule.drift(t), x) * x, self.coefficient(self.schedule.diffusion(t), x))
+
+    def reverse_local(self, x_t: Tensor, score: Tensor, t: Tensor) -> Local:
+        """Drift -f + g^2 score and diffusion g^2, coefficients and state at the same instant (eq:ct-score-param)."""
+        forward = self.local(x_t, t)
+        return Local(forward.diffusion * score - forward.drift, forward.diffusion)
+
+    def conditioned_local(self, x_t: Tree, x0: Tree, t: Tree) -> Tree:
+        t = self.times(t, x_t)
+        alpha, sigma = (self.coefficient(c, x_t) for c in (self.schedule.alpha(t), self.schedule.sigma(t)))
+        return self.reverse_local(x_t, (alpha * x0 - x_t) / sigma.square(), t)
+
+    def reverse(self, x_t: Tree, x0: Tree, t: Tree) -> Reversal:
+        return Conditioned(self, x_t, x0, t)
+
+    def movable(self, x_t: Tree) -> Tree:
+        return torch.ones_like(x_t, dtype=torch.bool)
+
+    def support(self, x0: Tree, t: Tree) -> tuple[Tree, Tensor]:
+        """The trapezoidal rule in eps, which converges geometrically for the smooth integrands met here."""
+        dimension = self.space.dimension
+        if dimension > 2:
+            raise ValueError(f"an exact expectation over {dimension} numbers is out of reach (at most 2): draw instead")
+        law = self.marginal(x0, t)
+        h = 0.1 if dimension == 1 else 0.2
+        line = torch.arange(-_RANGE, _RANGE + h / 2, h, dtype=x0.dtype, device=x0.device)
+        eps = torch.cartesian_prod(*[line] * dimension).reshape(-1, 1, *self.space.shape)
+        log_weight = -0.5 * eps.square().flatten(2).sum(2) if eps.ndim > 2 else -0.5 * eps.square()
+        log_weight = log_weight + dimension * torch.tensor(h / (2 * pi) ** 0.5, dtype=torch.float64).log()
+        return law.mean + law.std * eps, log_weight.expand(-1, x0.shape[0])
+
+    def push(self, q: Tree, s: Tree, t: Tree) -> Tree:
+        mean, variance = q
+        s, t = self.times(s, mean, "s"), self.times(t, mean)
+        a = self.coefficient(self.schedule.step_alpha(s, t), mean)
+        return a * mean, a.square() * variance + self.coefficient(self.schedule.step_variance(s, t), mean)
+
+    def inverse(self, q: Tree, s: Tree, t: Tree) -> Tree:
+        mean, variance = q
+        s, t = self.times(s, mean, "s"), self.times(t, mean)
+        a = self.coefficient(self.schedule.step_alpha(s, t), mean)
+        if not bool((a > 0).all()):
+            raise ValueError("alpha_{t|s} = 0: nothing of x_s is left at t, the kernel has no inverse")
+        step = self.coefficient(self.schedule.step_variance(s, t), mean)
+        return mean / a, (variance - step) / a.square()
+
+    def extra_repr(self) -> str:
+        return f"shape={self.space.shape}"

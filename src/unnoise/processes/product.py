@@ -1,0 +1,93 @@
+"""A mixed state is a tree of processes, noised independently leaf by leaf.
+
+Laws multiply, generators and divergences add (eq:generator-dimensional-sum).  Time is one value per row, or a tree of
+them with one entry per leaf, so that leaves may stand at different noise levels: an observed leaf is at time 0.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from unnoise.checks import fits, fits_times, leaf_time
+from unnoise.generators import ProductReversal, Reversal
+from unnoise.laws import Joint, Law
+from unnoise.processes.base import Process
+from unnoise.shapes import Tree
+from unnoise.spaces import Product as ProductSpace
+from unnoise.spaces import map_leaves
+
+
+class Product(Process):
+    """`Product(age=Gaussian((1,)), job=Uniform(size=12))`: a process whose states are dicts; nests to any depth."""
+
+    def __init__(self, **leaves: Process):
+        super().__init__()
+        for name, process in leaves.items():
+            if not isinstance(process, Process):
+                raise TypeError(f"leaf '{name}' is a {type(process).__name__}, not a process")
+        self.names = tuple(leaves)
+        self.space = ProductSpace(**{name: process.space for name, process in leaves.items()})
+        self.state_space = ProductSpace(**{name: process.state_space for name, process in leaves.items()})
+        self._modules_in_order = nn.ModuleList(leaves.values())
+        self.cutoff = max(process.cutoff for process in leaves.values())
+
+    @property
+    def leaves(self) -> dict[str, Process]:
+        return dict(zip(self.names, self._modules_in_order, strict=True))  # type: ignore[arg-type]
+
+    def _each(self, question: str, *trees: Tree, times: tuple[Tree, ...]) -> dict:
+        for tree in trees:
+            fits(tree, self.names, "the state")
+        for t in times:
+            fits_times(t, self.names)
+        return {
+            name: getattr(leaf, question)(*[tree[name] for tree in trees], *[leaf_time(t, name) for t in times])
+            for name, leaf in self.leaves.items()
+        }
+
+    def prior(self, rows: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Law:
+        return Joint({name: leaf.prior(rows, dtype, device) for name, leaf in self.leaves.items()})
+
+    def prior_kl(self, x0: Tree, t: Tree = 1.0) -> Tensor:
+        return torch.stack(list(self._each("prior_kl", x0, times=(t,)).values())).sum(0)
+
+    def marginal(self, x0: Tree, t: Tree) -> Law:
+        return Joint(self._each("marginal", x0, times=(t,)))
+
+    def transition(self, x_s: Tree, s: Tree, t: Tree) -> Law:
+        return Joint(self._each("transition", x_s, times=(s, t)))
+
+    def posterior(self, x_t: Tree, x0: Tree, s: Tree, t: Tree) -> Law:
+        return Joint(self._each("posterior", x_t, x0, times=(s, t)))
+
+    def local(self, x: Tree, t: Tree) -> Tree:
+        return self._each("local", x, times=(t,))
+
+    def reverse(self, x_t: Tree, x0: Tree, t: Tree) -> Reversal:
+        return ProductReversal(self._each("reverse", x_t, x0, times=(t,)))
+
+    def movable(self, x_t: Tree) -> Tree:
+        return self._each("movable", x_t, times=())
+
+    def support(self, x0: Tree, t: Tree) -> tuple[Tree, Tensor]:
+        """The tensor product of the leaves' nodes."""
+        nodes: Tree = {}
+        weights: Tensor | None = None
+        for name, (points, log_weights) in self._each("support", x0, times=(t,)).items():
+            if weights is None:
+                nodes, weights = {name: points}, log_weights
+                continue
+            old, new = len(weights), len(log_weights)
+            nodes = map_leaves(lambda x, n=new: x.repeat_interleave(n, 0), nodes)
+            nodes[name] = map_leaves(lambda x, n=old: x.repeat(n, *[1] * (x.ndim - 1)), points)
+            weights = weights.repeat_interleave(new, 0) + log_weights.repeat(old, 1)
+        assert weights is not None
+        return nodes, weights
+
+    def push(self, q: Tree, s: Tree, t: Tree) -> Tree:
+        return self._each("push", q, times=(s, t))
+
+    def inverse(self, q: Tree, s: Tree, t: Tree) -> Tree:
+        return self._each("inverse", q, times=(s, t))
+
+    def extra_repr(self) -> str:
+        return f"names={list(self.names)}"
