@@ -16,15 +16,19 @@ def looks(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.numel() > 0
 
 
-def as_times(t: float | Tensor, batch: int, device: torch.device, name: str = "t") -> Tensor:
+def as_times(t: Any, batch: int, device: torch.device, name: str = "t") -> Tensor:
     """One float64 time per row, from a number, a scalar tensor or a tensor of `batch` entries."""
     if isinstance(t, Mapping):
         raise TypeError(
             f"{name} is a tree with leaves {sorted(t)}, but this process has a single leaf: pass one time per row"
         )
-    t = t if isinstance(t, Tensor) else torch.tensor(t, dtype=torch.float64)
+    if not isinstance(t, Tensor):
+        try:
+            t = torch.tensor(t, dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(f"{name} is {t!r}; pass a number in [0, 1], or a float tensor with one per row") from error
     if not (t.dtype.is_floating_point or t.ndim == 0):
-        raise TypeError(f"{name} has dtype {t.dtype}; times are floating point numbers in [0, 1]")
+        raise TypeError(f"{name} has dtype {t.dtype}, but times are floats in [0, 1]: pass {name}.float() / steps")
     t = t.to(device=device, dtype=torch.float64)
     if t.ndim > 1 or (t.ndim == 1 and t.shape[0] not in (1, batch)):
         raise ValueError(f"{name} has shape {tuple(t.shape)}; pass a number or one time per row, shape ({batch},)")

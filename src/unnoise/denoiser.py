@@ -25,12 +25,12 @@ from unnoise.predictions import (
     RawPosterior,
     variances,
 )
-from unnoise.predictions.finite import Kernel
+from unnoise.predictions.finite import check_kernel
 from unnoise.processes import Chain, FiniteProcess, Gaussian, Process, Product
 from unnoise.shapes import Tree
 from unnoise.spaces import first_leaf, map_leaves
 
-Kinds = type[Prediction] | dict[str, Any] | None
+Kinds = Any  # a prediction type, None for the default, or on a product a dict of these by leaf
 
 
 class AnyDenoiser(nn.Module):
@@ -62,7 +62,8 @@ def resolve_kinds(process: Process, predicts: Kinds) -> Any:
     family = FinitePrediction if finite else ContinuousPrediction
     if not (isinstance(kind, type) and issubclass(kind, family)):
         name = kind.__name__ if isinstance(kind, type) else repr(kind)
-        raise TypeError(f"predicts = {name} does not fit {type(process).__name__}: choose a {family.__name__}")
+        choice = "Posterior, RawPosterior, Ratio, Rates" if finite else "Clean, Noise, Score, Velocity, Flow"
+        raise TypeError(f"predicts = {name} does not fit {type(process).__name__}: choose {choice} ...")
     return kind
 
 
@@ -78,17 +79,17 @@ class Denoiser(AnyDenoiser):
         process: Process,
         predicts: Kinds = None,
         variance: variances.Variance | None = None,
-        kernel: Kernel = "marginalised",
+        kernel: str = "marginalised",
     ):
         super().__init__()
         self.network, self.process = network, process
         self.kinds = resolve_kinds(process, predicts)
-        self.variance, self.kernel = variance, kernel
+        self.variance, self.kernel = variance, check_kernel(kernel)
 
     def forward(self, x_t: Tree, t: Tree, **condition: Any) -> Prediction:
         x_t = self.process.state_space.check(x_t, "x_t")
         leaf = first_leaf(x_t)
-        clock = _clock(t, base_process(self.process), leaf.shape[0], leaf.device)
+        clock = clock_of(t, base_process(self.process), leaf.shape[0], leaf.device)
         dtype = leaf.dtype if leaf.dtype.is_floating_point else _network_dtype(self.network)
         seen = map_leaves(lambda value: value.to(dtype), clock)
         if self.kinds is Posterior and hasattr(self.network, "features") and hasattr(self.network, "head"):
@@ -106,11 +107,12 @@ class Denoiser(AnyDenoiser):
         return self.process.before(t)
 
 
-def _clock(t: Tree, process: Process, rows: int, device: torch.device) -> Tree:
+def clock_of(t: Tree, process: Process, rows: int, device: torch.device) -> Tree:
+    """One float64 time per row, or a tree of them that fits the product."""
     if isinstance(process, Product):
         fits_times(t, process.names)
         if isinstance(t, dict):
-            return {name: _clock(t[name], leaf, rows, device) for name, leaf in process.leaves.items()}
+            return {name: clock_of(t[name], leaf, rows, device) for name, leaf in process.leaves.items()}
     return as_times(t, rows, device)
 
 
@@ -131,6 +133,8 @@ def _typed(output: Tree, process: Process, kinds: Any, x_t: Tree, t: Tree, denoi
     if isinstance(process, Gaussian):
         extra = None
         if isinstance(output, tuple):
+            if len(output) != 2:
+                raise ValueError(f"the network returned {len(output)} outputs; expected a tensor, or a pair (prediction, v)")
             output, extra = output
         expected: tuple = tuple(x_t.shape)
         _check_output(output, [expected])
@@ -149,3 +153,5 @@ def _check_output(output: Tree, expected: list[tuple]) -> None:
         raise TypeError(f"the network returned a {type(output).__name__}; it must return a plain tensor")
     if tuple(output.shape) not in expected:
         raise ValueError(f"the network returned shape {tuple(output.shape)}; expected {expected[0]}")
+    if not output.dtype.is_floating_point:
+        raise TypeError(f"the network returned dtype {output.dtype}; it must return floating point numbers")

@@ -53,13 +53,14 @@ class Noise:
         """An independent source under a further key: a step, a leaf's name, a purpose."""
         key = self.key
         for label in labels:
-            key = _mix(key ^ _mix(torch.full_like(key, crc32(label.encode()) if isinstance(label, str) else label)))
+            label = crc32(label.encode()) if isinstance(label, str) else label
+            key = _mix(_mix(key) ^ _mix(torch.full_like(key, label)))  # key and label enter unlike: no symmetry
         return self._with(key, self.rows)
 
     def repeated(self, times: int) -> "Noise":
         """Each row `times` over, with independent numbers in each copy (copy-major: [times, rows] flattened)."""
         copy = torch.arange(times, device=self.rows.device).repeat_interleave(len(self.rows))
-        return self._with(self.key, _mix(self.rows.repeat(times)) ^ _mix(copy))
+        return self._with(self.key, _mix(_mix(self.rows.repeat(times)) + copy))
 
     def _bits(self, shape: tuple[int, ...]) -> Tensor:
         row = _mix(self.rows ^ self.key)

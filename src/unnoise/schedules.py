@@ -15,27 +15,49 @@ Everything is computed in float64 from the time that was given and rounded once 
 nothing near either end.  Where alpha_1 = 0 or sigma_0 = 0 the forms are chosen so that no difference of nearly equal
 numbers is taken: 1 - cos is 2 sin^2 of the half angle, 1 - exp is -expm1, cos near its zero is sin of the complement.
 
+`FromSDE` goes the other way, from the drift f and the diffusion g^2 of dx = f x dt + g dw to (alpha, sigma), by quadrature.
+
 Schedules are modules, so that a learned one is trained with the network.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import reduce
 from math import log, pi
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-Number = float | Tensor
+Number = float | int | Tensor
+
+
+def _exact(*times: Number) -> tuple[list[Tensor], torch.dtype]:
+    """The times in float64, and the dtype that they were given in (plain numbers: float64)."""
+    dtypes = [t.dtype for t in times if isinstance(t, Tensor) and t.dtype.is_floating_point]
+    exact = [t.double() if isinstance(t, Tensor) else torch.tensor(t, dtype=torch.float64) for t in times]
+    return exact, reduce(torch.promote_types, dtypes) if dtypes else torch.float64
 
 
 def _rounded(function):
-    """Evaluate in float64, answer in the dtype of the time that was given (a plain number: float64)."""
+    """Evaluate in float64, answer in the dtype of the time that was given."""
 
     def evaluate(self, t: Number) -> Tensor:
-        t = t if isinstance(t, Tensor) else torch.tensor(t, dtype=torch.float64)
-        dtype = t.dtype if t.dtype.is_floating_point else torch.float64
-        return function(self, t.double()).to(dtype)
+        exact, dtype = _exact(t)
+        return function(self, *exact).to(dtype)
+
+    evaluate.__doc__ = function.__doc__
+    evaluate.__name__ = function.__name__
+    return evaluate
+
+
+def _rounded_step(function):
+    """The same for a function of two times."""
+
+    def evaluate(self, s: Number, t: Number) -> Tensor:
+        exact, dtype = _exact(s, t)
+        return function(self, *exact).to(dtype)
 
     evaluate.__doc__ = function.__doc__
     evaluate.__name__ = function.__name__
@@ -73,10 +95,19 @@ class Schedule(nn.Module):
         return 2 * (self._d_alpha(t) / self._alpha(t) - self._d_sigma(t) / self._sigma(t))
 
     def _time_of_log_snr(self, value: Tensor) -> Tensor:
-        return _bisect(self._log_snr, value)
+        return self._inverse(self._log_snr, value)
 
     def _time_of_beta(self, value: Tensor) -> Tensor:
-        return _bisect(lambda t: -self._beta(t), -value)
+        return self._inverse(lambda t: -self._beta(t), -value)
+
+    def _inverse(self, decreasing: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
+        """The time at which a decreasing function has this value; it moves with the value and with what is learned."""
+        t = _bisect(decreasing, value.detach()).detach()
+        if not (torch.is_grad_enabled() and (self._learned or value.requires_grad)):
+            return t
+        here, slope = decreasing(t), _derivative(decreasing, t, learned=False).detach()
+        change = (value - value.detach() - (here - here.detach())) / slope  # zero, with the implicit function's gradient
+        return t + torch.where((slope < 0) & slope.isfinite(), change, 0.0)
 
     @_rounded
     def alpha(self, t: Any) -> Tensor:
@@ -123,9 +154,10 @@ class Schedule(nn.Module):
         """The time at which 1 - alpha has this value."""
         return self._time_of_beta(value)
 
-    def time_of_alpha(self, value: Number) -> Tensor:
+    @_rounded
+    def time_of_alpha(self, value: Any) -> Tensor:
         """The time at which alpha has this value."""
-        return self.time_of_beta(1 - torch.as_tensor(value))
+        return self._time_of_beta(1 - value)
 
     @_rounded
     def drift(self, t: Any) -> Tensor:
@@ -137,17 +169,20 @@ class Schedule(nn.Module):
         """g^2 = alpha^2 d(sigma^2/alpha^2)/dt = -sigma^2 d log_snr/dt  (eq:ct-alpha-sigma-relation)."""
         return 2 * self._sigma(t) * (self._d_sigma(t) - self._sigma(t) * self._d_alpha(t) / self._alpha(t))
 
-    def step_alpha(self, s: Number, t: Number) -> Tensor:
+    @_rounded_step
+    def step_alpha(self, s: Any, t: Any) -> Tensor:
         """alpha_{t|s} = alpha_t / alpha_s."""
-        return self.alpha(t) / self.alpha(s)
+        return self._alpha(t) / self._alpha(s)
 
-    def step_beta(self, s: Number, t: Number) -> Tensor:
+    @_rounded_step
+    def step_beta(self, s: Any, t: Any) -> Tensor:
         """1 - alpha_{t|s}, by (beta_t - beta_s) / alpha_s."""
-        return (self.beta(t) - self.beta(s)) / self.alpha(s)
+        return (self._beta(t) - self._beta(s)) / self._alpha(s)
 
-    def step_variance(self, s: Number, t: Number) -> Tensor:
+    @_rounded_step
+    def step_variance(self, s: Any, t: Any) -> Tensor:
         """sigma^2_{t|s} = -sigma_t^2 expm1(log_snr_t - log_snr_s)."""
-        return -self.sigma(t).square() * torch.expm1(self.log_snr(t) - self.log_snr(s))
+        return -self._sigma(t).square() * torch.expm1(self._log_snr(t) - self._log_snr(s))
 
     def validate(self) -> "Schedule":
         """Refuse a schedule that no forward process has, with the time at which it fails."""
@@ -377,6 +412,8 @@ class EDM(_Exploding):
 
     def __init__(self, sigma_min: float = 0.002, sigma_max: float = 80.0, rho: float = 7.0):
         super().__init__(sigma_min, sigma_max)
+        if not rho > 0:
+            raise ValueError(f"rho = {rho} must be positive (7 is usual)")
         self.rho = rho
 
     def _root(self, t):
@@ -445,6 +482,13 @@ class Custom(Schedule):
     def __init__(self, alpha: Callable[[Tensor], Tensor], sigma: Callable[[Tensor], Tensor]):
         super().__init__()
         self._alpha_function, self._sigma_function = alpha, sigma
+        for name, function in (("alpha", alpha), ("sigma", sigma)):
+            value = function(torch.linspace(0, 1, 3, dtype=torch.float64))
+            if not (isinstance(value, Tensor) and value.shape == (3,)):
+                found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+                raise TypeError(
+                    f"{name}(t) returned {found} for t of shape (3,): return one number per time, as torch.ones_like(t) does"
+                )
         self.validate()
 
     def _alpha(self, t):
@@ -452,6 +496,69 @@ class Custom(Schedule):
 
     def _sigma(self, t):
         return self._sigma_function(t)
+
+
+class FromSDE(Schedule):
+    """The schedule of dx = f(t) x dt + g(t) dw, from f and g^2 as functions of a float64 time tensor, smooth on [0, 1]:
+
+        alpha = exp(int_0^t f),    sigma^2 = int_0^t g^2(u) (alpha_t/alpha_u)^2 du,
+
+    by Gauss-Legendre quadrature, the inner integral at the nodes of the outer.  There is no noise at t = 0.
+    """
+
+    def __init__(self, drift: Callable[[Tensor], Any], diffusion: Callable[[Tensor], Any], nodes: int = 32):
+        super().__init__()
+        self._drift_function, self._diffusion_function = drift, diffusion
+        points, weights = np.polynomial.legendre.leggauss(nodes)
+        self._nodes, self._weights = torch.as_tensor((points + 1) / 2), torch.as_tensor(weights / 2)
+        t = torch.linspace(0, 1, 1025, dtype=torch.float64)
+        for name, value in (("drift", self._f(t)), ("diffusion", self._g2(t))):
+            bad = ~value.isfinite() | ((value < 0) if name == "diffusion" else False)
+            if bool(bad.any()):
+                i = int(bad.nonzero()[0, 0])
+                raise ValueError(
+                    f"{name} = {value[i].item():g} at t = {t[i].item():.4f}; "
+                    f"the drift must be finite on [0, 1], and the diffusion g^2 finite and not negative"
+                )
+        self.validate()
+
+    def _f(self, t):
+        return self._drift_function(t) + torch.zeros_like(t)
+
+    def _g2(self, t):
+        return self._diffusion_function(t) + torch.zeros_like(t)
+
+    def _integral(self, function: Callable[[Tensor], Tensor], t: Tensor) -> Tensor:
+        """int_0^t of a function."""
+        return t * (function(t.unsqueeze(-1) * self._nodes.to(t.device)) * self._weights.to(t.device)).sum(-1)
+
+    def _log_alpha(self, t):
+        return self._integral(self._f, t)
+
+    def _alpha(self, t):
+        return self._log_alpha(t).exp()
+
+    def _beta(self, t):
+        return -torch.expm1(self._log_alpha(t))
+
+    def _sigma(self, t):
+        end = self._log_alpha(t).unsqueeze(-1)
+        return self._integral(lambda u: self._g2(u) * (2 * (end - self._log_alpha(u))).exp(), t).sqrt()
+
+    def _d_alpha(self, t):
+        return self._f(t) * self._alpha(t)
+
+    def _d_sigma(self, t):
+        sigma = self._sigma(t)
+        return (0.5 * self._g2(t) + self._f(t) * sigma.square()) / sigma
+
+    def _d_log_snr(self, t):
+        return -self._g2(t) / self._sigma(t).square()
+
+    @_rounded
+    def diffusion(self, t):
+        """g^2, as given."""
+        return self._g2(t)
 
 
 class PerCoordinate(Schedule):

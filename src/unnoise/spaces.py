@@ -6,7 +6,7 @@ coordinate), `Product(a=..., b=...)` a dict of either, nested to any depth.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from math import prod
+from math import log10, prod
 
 import torch
 from torch import Tensor
@@ -106,12 +106,15 @@ class Finite(_Array):
     @property
     def count(self) -> int:
         """How many points the space has."""
-        return self.size**self.dimension if self.sizes is None else int(self.sizes.double().prod().item())
+        return self.size**self.dimension if self.sizes is None else prod(self.sizes.flatten().tolist())
 
     def states(self) -> Int[Tensor, "count *shape"]:
         """Every point, in lexicographic order."""
         if self.count > ENUMERABLE:
-            raise ValueError(f"{self} has {self.count:.3g} points, too many to enumerate (at most {ENUMERABLE})")
+            raise ValueError(
+                f"{self} has about 10^{log10(self.count):.1f} points, too many to enumerate (at most {ENUMERABLE}): "
+                f"draw instead, or use fewer coordinates"
+            )
         sizes = [self.size] * self.dimension if self.sizes is None else self.sizes.flatten().tolist()
         if not sizes:
             return torch.arange(self.size)

@@ -42,13 +42,20 @@ def replace(tree: Tree, path: tuple[str, ...], value: Tree) -> Tree:
 
 
 def neighbours(x: Tree, path: tuple[str, ...], space: Space) -> Tree:
-    """Every state that differs from x in at most one coordinate of one finite leaf: [batch * dimension * size] rows."""
+    """Every state that differs from x in at most one coordinate of one finite leaf: [batch * dimension * size] rows.
+
+    Where a coordinate has fewer categories than `size`, its surplus rows repeat its last one: no function is asked for a
+    value off the space.
+    """
     assert isinstance(space, Finite)
     leaf = pick(x, path).flatten(1)
     rows, dimension, size = leaf.shape[0], leaf.shape[1], space.size
     copies = leaf[:, None, None, :].expand(rows, dimension, size, dimension).clone()
     k = torch.arange(dimension, device=leaf.device)
-    copies[:, k, :, k] = torch.arange(size, device=leaf.device).expand(dimension, rows, size)
+    category = torch.arange(size, device=leaf.device)
+    if space.sizes is not None:
+        category = torch.minimum(category, space.sizes.to(leaf.device).reshape(-1, 1, 1) - 1)
+    copies[:, k, :, k] = category.expand(dimension, rows, size)
     around = map_leaves(lambda part: part.repeat_interleave(dimension * size, 0), x)
     return replace(around, path, copies.reshape(-1, *space.shape))
 
@@ -110,6 +117,9 @@ class Generator:
         k = torch.arange(dimension, device=state.device)
         own = rates[:, k, :, k].transpose(0, 1)  # [rows, d, from, to]
         into = own.gather(-1, state[:, :, None, None].expand(-1, -1, space.size, 1)).squeeze(-1)
+        valid = space.valid(state.device)
+        if valid is not None:  # nothing comes from the surplus rows
+            into = torch.where(valid.flatten(0, -2), into, LOG_ZERO)
         return without_self(into, state).reshape(out.shape), out
 
     def reversed(self, log_q: Function) -> "Generator":

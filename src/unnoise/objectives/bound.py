@@ -170,10 +170,10 @@ class _Evaluation:
                 index = torch.full((self.rows,), i, device=device)
                 total = total + self.chain_step(index, self.noise.at("state", i))
         elif count:
-            u = times.visit(self.process, self.x0, 0.0, self.noise).t
-            for n, row in enumerate(u):
-                index = first + (row * count).long().clamp_max(count - 1)
-                total = total + count / len(u) * self.chain_step(index, self.noise.at("state", n))
+            visits = times.visit(self.process, self.x0, 0.0, self.noise)  # of [0, 1], cut into `count` equal parts
+            for n, (u, weight) in enumerate(zip(visits.t, visits.weight, strict=True)):
+                index = first + (u * count).long().clamp_max(count - 1)
+                total = total + count * weight * self.chain_step(index, self.noise.at("state", n))
         if closes:
             last = torch.ones(self.rows, dtype=torch.int64, device=device)
             return total, self.chain_step(last, self.noise.at("last"))

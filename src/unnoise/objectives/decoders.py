@@ -10,12 +10,12 @@ Leaves               one decoder per leaf of a product
 
 from abc import ABC, abstractmethod
 from math import e, log, pi
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from unnoise.checks import leaf_time
+from unnoise.checks import fits, leaf_time, looks
 from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.laws import Normal, finite_or_inf, sum_coordinates
 from unnoise.predictions import Clean, FinitePrediction, Prediction, ProductPrediction, RawPosterior
@@ -36,12 +36,17 @@ class Decoder(ABC):
     ) -> Float[Tensor, "batch"]: ...
 
 
+def _refuse(decoder: Decoder, process: Process) -> TypeError:
+    return TypeError(f"decoder {type(decoder).__name__} does not fit {type(process).__name__}: leave it out for the default")
+
+
 class Gaussian(Decoder):
     def __init__(self, network: bool = False):
         self.needs_network = self.needs_state = network
 
     def nll(self, process, prediction, x0, x_eps, eps):
-        assert isinstance(process, GaussianProcess)
+        if not isinstance(process, GaussianProcess):
+            raise _refuse(self, process)
         t = torch.full((x0.shape[0],), eps, dtype=torch.float64, device=x0.device)
         std = process.coefficient(process.schedule.sigma(t) / process.schedule.alpha(t), x0)
         if not self.needs_network:  # E over x_eps of the Gaussian's own surprise
@@ -58,15 +63,21 @@ class DiscretisedGaussian(Decoder):
         self.levels, self.low, self.high = levels, low, high
 
     def nll(self, process, prediction, x0, x_eps, eps):
-        assert isinstance(process, GaussianProcess)
+        if not isinstance(process, GaussianProcess):
+            raise _refuse(self, process)
         t = torch.full((x0.shape[0],), eps, dtype=torch.float64, device=x0.device)
         std = process.coefficient(process.schedule.sigma(t) / process.schedule.alpha(t), x0).double()
         step = (self.high - self.low) / (self.levels - 1)
         level = ((x0.double() - self.low) / step).round()
-        if x0.device.type == "cpu":
+        if looks(x0):
             off = (level * step + self.low - x0.double()).abs() > 1e-3 * step
-            if bool((off | (level < 0) | (level >= self.levels)).any()):
-                raise ValueError(f"x0 is not on the {self.levels} levels from {self.low} to {self.high}")
+            off = off | (level < 0) | (level >= self.levels)
+            if bool(off.any()):
+                i = off.nonzero()[0].tolist()
+                raise ValueError(
+                    f"x0{i} = {x0[tuple(i)].item():g} is none of {self.levels} levels from {self.low:g} to {self.high:g}: "
+                    f"round the data to them, or pass its own levels, low and high"
+                )
         mean = prediction.to(Clean).value.double()
         upper = (self.low + (level + 0.5) * step - mean) / std
         lower = (self.low + (level - 0.5) * step - mean) / std
@@ -82,11 +93,13 @@ class DiscretisedGaussian(Decoder):
 
 class Categorical(Decoder):
     def nll(self, process, prediction, x0, x_eps, eps):
-        assert isinstance(prediction, FinitePrediction)
+        if not isinstance(prediction, FinitePrediction):
+            raise _refuse(self, process)
         log_probs = prediction.to(RawPosterior).log_probs()
         return -finite_or_inf(sum_coordinates(log_probs.gather(-1, x0.unsqueeze(-1)).squeeze(-1)))
 
 
+@runtime_checkable
 class HasDecoder(Protocol):
     def log_decode(self, x0: Tree, x_eps: Tree, eps: Any) -> Tensor: ...
 
@@ -110,6 +123,9 @@ class Leaves(Decoder):
         self.needs_state = any(decoder.needs_state for decoder in leaves.values())
 
     def nll(self, process, prediction, x0, x_eps, eps):
+        if not isinstance(process, Product):
+            raise _refuse(self, process)
+        fits(self.leaves, process.names, "the decoder Leaves(...)")
         parts = []
         for name, leaf in process.leaves.items():
             own = prediction.leaves[name] if isinstance(prediction, ProductPrediction) else None

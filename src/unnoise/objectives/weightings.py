@@ -18,8 +18,16 @@ from torch import Tensor
 
 from unnoise.laws import sum_coordinates
 from unnoise.objectives.closed_forms import rate, squared_error_weight
-from unnoise.predictions import Clean, ContinuousPrediction, FinitePrediction, Posterior, Prediction, ProductPrediction
-from unnoise.processes import Process, Product
+from unnoise.predictions import (
+    Clean,
+    ContinuousPrediction,
+    FinitePrediction,
+    Posterior,
+    Prediction,
+    ProductPrediction,
+    RawPosterior,
+)
+from unnoise.processes import Masking, Process, Product
 from unnoise.schedules import Schedule
 from unnoise.shapes import Float, Tree
 
@@ -111,14 +119,21 @@ class Sigmoid(_GaussianWeighting):
 
 
 class CrossEntropy(Weighting):
-    """-log theta(x_0^k) summed over the coordinates that can move."""
+    """-log p(x_0^k | x_t) summed over the coordinates that can move.
+
+    It is the law given all of x_t that is fitted: leave-one-out logits get their evidence first, or they would learn to
+    contain it.  Under masking the evidence is constant.
+    """
 
     def leaf_rate(self, prediction, process, x0, fast):
         if not isinstance(prediction, FinitePrediction):
             return rate(prediction, process, x0, fast)
-        posterior = prediction.to(Posterior)
         rows = process.movable(prediction.x_t)
-        loss = -posterior.log_prob(x0, rows)
+        if isinstance(process, Masking):
+            loss = -prediction.to(Posterior).log_prob(x0, rows)
+        else:
+            log_probs = prediction.to(RawPosterior).log_probs()
+            loss = -log_probs.gather(-1, x0.unsqueeze(-1)).squeeze(-1)[rows]
         index = torch.arange(x0.shape[0], device=x0.device).reshape(-1, *[1] * (x0.ndim - 1)).expand(x0.shape)[rows]
         return torch.zeros(x0.shape[0], dtype=loss.dtype, device=x0.device).index_add(0, index, loss)
 
@@ -132,6 +147,9 @@ class Leaves(Weighting):
     def rate(self, prediction, process, x0, fast=True):
         if not isinstance(prediction, ProductPrediction):
             raise TypeError("Leaves(...) weighs the leaves of a product")
+        unknown = [name for name in self.leaves if name not in prediction.leaves]
+        if unknown:
+            raise ValueError(f"Leaves(...) weighs {unknown}; the leaves are {list(prediction.leaves)}")
         bound, parts = Bound(), []
         for name, leaf in prediction.leaves.items():
             parts.append(self.leaves.get(name, bound).rate(leaf, process.leaves[name], x0[name], fast))

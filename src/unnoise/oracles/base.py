@@ -1,7 +1,7 @@
 """An oracle: a data law whose exact denoiser, decoder, marginals and likelihood are known.
 
 An oracle is a denoiser, so everything that takes one can be run on the truth.  `predicts` chooses what it says; the other
-kinds come from its native one (`Clean`, `Posterior`) by exact conversion.
+kinds come from its native one (`Velocity`, `Posterior`) by exact conversion.
 """
 
 from abc import abstractmethod
@@ -9,13 +9,14 @@ from typing import Any
 
 from torch import Tensor
 
-from unnoise.denoiser import AnyDenoiser, Kinds, base_process, resolve_kinds
+from unnoise.denoiser import AnyDenoiser, Kinds, base_process, clock_of, resolve_kinds
 from unnoise.noise import Noise
 from unnoise.objectives.decoders import Exact
 from unnoise.predictions import Prediction, ProductPrediction, RawPosterior
 from unnoise.predictions.finite import Kernel
 from unnoise.processes import Chain, Process
 from unnoise.shapes import Float, Tree
+from unnoise.spaces import first_leaf
 
 
 class Oracle(AnyDenoiser):
@@ -37,10 +38,13 @@ class Oracle(AnyDenoiser):
 
     @abstractmethod
     def native(self, x_t: Tree, t: Tree) -> Prediction:
-        """The exact `Clean` / `Posterior` prediction."""
+        """The exact `Velocity` / `Posterior` prediction."""
 
     def forward(self, x_t: Tree, t: Tree, **condition: Any) -> Prediction:
-        return self._convert(self.native(x_t, t), self.kinds)
+        x_t = self.process.state_space.check(x_t, "x_t")
+        leaf = first_leaf(x_t)
+        clock = clock_of(t, base_process(self.process), leaf.shape[0], leaf.device)
+        return self._convert(self.native(x_t, clock), self.kinds)
 
     def _convert(self, prediction: Prediction, kind: Any) -> Prediction:
         if isinstance(prediction, ProductPrediction):

@@ -20,7 +20,7 @@ from unnoise.denoiser import Kinds, base_process
 from unnoise.laws import LOG_ZERO, draw_categories, log_of
 from unnoise.noise import Noise
 from unnoise.oracles.base import Oracle
-from unnoise.predictions import Clean, Posterior, Prediction, ProductPrediction
+from unnoise.predictions import Posterior, Prediction, ProductPrediction, Velocity
 from unnoise.processes import FiniteProcess, Gaussian, Process, Product
 from unnoise.shapes import Float, Int, Tree
 from unnoise.spaces import Finite
@@ -58,28 +58,37 @@ class GaussianLeaf(Leaf):
 
     def conditional(self, process: Gaussian, x_t: Tensor, t: Tree) -> tuple[Tensor, Tensor, Tensor]:
         """Log-evidence [b, c], E[x_0 | x_t, c] [b, c, d] and the variances of x_0 given (x_t, c) [b, c, d]."""
-        t, schedule = process.times(t, x_t), process.schedule
-        x = x_t.double().reshape(len(t), 1, -1)
-        alpha, sigma = (v.reshape(len(t), 1, -1) for v in (schedule.alpha(t), schedule.sigma(t)))
-        if schedule.shape:
-            return self._per_coordinate(x, alpha, sigma)
-        noised = alpha.square() * self.values + sigma.square()  # [b, c, d], along the axes
-        along = ((x - alpha * self.means).unsqueeze(-2) @ self.axes).squeeze(-2)
-        log_evidence = -0.5 * (along.square() / noised + noised.log() + log(2 * pi)).sum(-1)
-        mean = self.means + (self.axes @ (alpha * self.values / noised * along).unsqueeze(-1)).squeeze(-1)
-        variance = (self.axes.square() @ (self.values * sigma.square() / noised).unsqueeze(-1)).squeeze(-1)
-        return log_evidence, mean, variance
+        log_evidence, solved, gain, explained = self._solve(process, x_t, t)
+        mean = self.means + (gain @ solved.unsqueeze(-1)).squeeze(-1)
+        return log_evidence, mean, explained
 
-    def _per_coordinate(self, x: Tensor, alpha: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        gain = self.covariances * alpha.unsqueeze(-2)  # Sigma A
+    def expected_noise(self, process: Gaussian, x_t: Tensor, t: Tree) -> Tensor:
+        """E[eps | x_t, c] = sigma C^-1 (x_t - alpha mu), C the noised covariance: [b, c, d]."""
+        return self._alpha_sigma(process, x_t, t)[1] * self._solve(process, x_t, t)[1]
+
+    def _alpha_sigma(self, process: Gaussian, x_t: Tensor, t: Tree) -> tuple[Tensor, Tensor]:
+        t = process.times(t, x_t)
+        return tuple(v.reshape(len(t), 1, -1) for v in (process.schedule.alpha(t), process.schedule.sigma(t)))  # type: ignore
+
+    def _solve(self, process: Gaussian, x_t: Tensor, t: Tree) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Log-evidence, C^-1 (x_t - alpha mu), the gain Sigma A, and Var(x_0 | x_t, c)."""
+        alpha, sigma = self._alpha_sigma(process, x_t, t)
+        residual = x_t.double().reshape(len(x_t), 1, -1) - alpha * self.means
+        gain = self.covariances * alpha.unsqueeze(-2)
+        constant = 0.5 * residual.shape[-1] * log(2 * pi)
+        if not process.schedule.shape:
+            noised = alpha.square() * self.values + sigma.square()  # [b, c, d], along the axes
+            along = (residual.unsqueeze(-2) @ self.axes).squeeze(-2)
+            log_evidence = -0.5 * (along.square() / noised + noised.log()).sum(-1) - constant
+            variance = (self.axes.square() @ (self.values * sigma.square() / noised).unsqueeze(-1)).squeeze(-1)
+            return log_evidence, (self.axes @ (along / noised).unsqueeze(-1)).squeeze(-1), gain, variance
         factor = torch.linalg.cholesky(alpha.unsqueeze(-1) * gain + torch.diag_embed(sigma.square()))
-        residual = (x - alpha * self.means).unsqueeze(-1)
-        white = torch.linalg.solve_triangular(factor, residual, upper=False).squeeze(-1)
+        white = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False).squeeze(-1)
         log_det = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        log_evidence = -0.5 * white.square().sum(-1) - log_det - 0.5 * x.shape[-1] * log(2 * pi)
-        mean = self.means + (gain @ torch.cholesky_solve(residual, factor)).squeeze(-1)
         explained = (gain * torch.cholesky_solve(gain.mT, factor).mT).sum(-1)
-        return log_evidence, mean, self.covariances.diagonal(dim1=-2, dim2=-1) - explained
+        solved = torch.cholesky_solve(residual.unsqueeze(-1), factor).squeeze(-1)
+        variance = self.covariances.diagonal(dim1=-2, dim2=-1) - explained
+        return -0.5 * white.square().sum(-1) - log_det - constant, solved, gain, variance
 
     def log_evidence(self, process, x_t, t):
         return self.conditional(process, x_t, t)[0]
@@ -93,10 +102,12 @@ class GaussianLeaf(Leaf):
         return (self.means[component] + (self.axes[component] @ z.unsqueeze(-1)).squeeze(-1)).reshape(-1, *self.shape)
 
     def predict(self, process, x_t, t, log_others):
-        evidence, mean, _ = self.conditional(process, x_t, t)
-        weight = (log_others + evidence).softmax(-1)
-        value = (weight.unsqueeze(-1) * mean).sum(1)
-        return Clean(value.reshape(x_t.shape).to(x_t.dtype), process, x_t, t)
+        """The velocity v = alpha eps - sigma x_0, from which every kind follows without loss at both ends of time."""
+        evidence, clean, _ = self.conditional(process, x_t, t)
+        weight = (log_others + evidence).softmax(-1).unsqueeze(-1)
+        alpha, sigma = self._alpha_sigma(process, x_t, t)
+        value = (weight * (alpha * self.expected_noise(process, x_t, t) - sigma * clean)).sum(1)
+        return Velocity(value.reshape(x_t.shape).to(x_t.dtype), process, x_t, t)
 
 
 class CategoricalLeaf(Leaf):
@@ -144,8 +155,11 @@ class Components(Oracle):
     def __init__(self, process: Process, weights: Float[Tensor, "components"], leaves: Tree, predicts: Kinds = None):
         super().__init__(process, predicts)
         weights = torch.as_tensor(weights, dtype=torch.float64)
-        if bool((weights < 0).any()) or abs(float(weights.sum()) - 1) > 1e-6:
-            raise ValueError(f"component weights must be probabilities; they sum to {float(weights.sum()):g}")
+        if not bool((weights >= 0).all()) or abs(float(weights.sum()) - 1) > 1e-6:
+            raise ValueError(
+                f"component weights must be probabilities; the least is {float(weights.min()):g} and they sum to "
+                f"{float(weights.sum()):g}: divide positive weights by their sum"
+            )
         self.log_weights, self.leaves = log_of(weights), leaves
 
     def _list(self, process: Process, leaves: Tree, x: Tree, t: Tree) -> list[tuple[Process, Leaf, Tensor, Tree]]:

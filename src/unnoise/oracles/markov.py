@@ -31,8 +31,17 @@ class MarkovChain(Oracle):
         if not isinstance(space, Finite) or len(space.shape) != 1:
             raise ValueError(f"a Markov chain runs along one axis of categories; the space is {space}")
         initial, transition = initial.double(), transition.double()
-        if not torch.allclose(transition.sum(0), torch.ones_like(initial)) or abs(float(initial.sum()) - 1) > 1e-6:
-            raise ValueError("initial and every column of transition (row = destination) must sum to 1")
+        if tuple(initial.shape) != (space.size,) or tuple(transition.shape) != (space.size, space.size):
+            raise ValueError(
+                f"initial has shape {tuple(initial.shape)} and transition {tuple(transition.shape)}; "
+                f"{space.size} categories need ({space.size},) and ({space.size}, {space.size})"
+            )
+        for name, column in (("initial", initial), *((f"transition[:, {a}]", c) for a, c in enumerate(transition.T))):
+            if not bool((column >= 0).all()) or abs(float(column.sum()) - 1) > 1e-6:
+                raise ValueError(
+                    f"{name} sums to {float(column.sum()):g} with least entry {float(column.min()):g}: each column is a law "
+                    f"(row = destination), so divide it by its sum, or transpose the matrix"
+                )
         self.length = space.shape[0]
         self.log_initial, self.log_transition = log_of(initial), log_of(transition)
 

@@ -1,14 +1,19 @@
-"""Predictions on Euclidean space.  Each kind is one line: its target is P x_0 + Q x_t for known (P, Q).
+"""Predictions on Euclidean space.  Each kind is one line: its target is a x_0 + b eps for known (a, b).
 
     Clean      x_0
-    Noise      eps   = (x_t - alpha x_0) / sigma
+    Noise      eps, of x_t = alpha x_0 + sigma eps
     Score      s     = -eps / sigma                                                (eq:ct-eps-to-score)
     Velocity   v     = alpha eps - sigma x_0                                        (eq:ct-v-to-score)
     Flow       u     = alpha' x_0 + sigma' eps, the probability-flow velocity       (eq:ct-u-to-score)
     Mean       mu    = E[x_s | x_t, x_0] for the grid pair (s, t)               (eq:discrete_time_reverse_mu_x0)
 
-so from kind 1 to kind 2:  value_2 = (P_2/P_1) (value_1 - Q_1 x_t) + Q_2 x_t, for any schedule.  The P of Noise and Score
-vanish where alpha = 0: there they say nothing of x_0, and only their own ratio remains.
+Together with x_t = alpha x_0 + sigma eps that is two equations for (x_0, eps), so with D = alpha b - sigma a
+
+    x_0 = (b x_t - sigma value)/D,    eps = (alpha value - a x_t)/D,
+    value_2 = [(a_2 b_1 - b_2 a_1) x_t + (alpha b_2 - sigma a_2) value_1] / D_1
+
+for any schedule, and without a difference of large numbers near t = 0.  D vanishes for Noise and Score where alpha = 0:
+there they say nothing of x_0, and only their own ratio remains.
 """
 
 from abc import abstractmethod
@@ -16,7 +21,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from unnoise.checks import as_times, looks
+from unnoise.checks import as_times, looks, ordered
 from unnoise.generators import Local
 from unnoise.laws import TINY, Law, Normal
 from unnoise.predictions import variance as variances
@@ -24,6 +29,8 @@ from unnoise.predictions.base import Kind, Prediction, refuse
 from unnoise.processes import Gaussian
 from unnoise.schedules import Schedule
 from unnoise.shapes import Float, Tree
+
+_MEAN_NEEDS_S = "a Mean belongs to a grid pair (s, t): pass s, as in prediction.to(Mean, s=s)"
 
 
 class ContinuousPrediction(Prediction):
@@ -48,25 +55,34 @@ class ContinuousPrediction(Prediction):
     @staticmethod
     @abstractmethod
     def target_coefficients(schedule: Schedule, t: Tensor) -> tuple[Tensor, Tensor]:
-        """(P, Q) of the target P x_0 + Q x_t, float64."""
+        """(a, b) of the target a x_0 + b eps, float64."""
 
     def coefficients(self) -> tuple[Tensor, Tensor]:
         return self.target_coefficients(self.process.schedule, self.t)
 
+    def determinant(self) -> Tensor:
+        """D = alpha b - sigma a."""
+        a, b = self.coefficients()
+        return self.process.schedule.alpha(self.t).clamp_min(TINY) * b - self.process.schedule.sigma(self.t) * a
+
     @classmethod
     def target(cls, process: Gaussian, x0: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """What a perfect regression on x_0 would be trained towards."""
-        p, q = cls.target_coefficients(process.schedule, t)
-        return process.coefficient(p, x_t) * x0 + process.coefficient(q, x_t) * x_t
+        a, b = cls.target_coefficients(process.schedule, t)
+        on_x_t = b / process.schedule.sigma(t)
+        on_x0 = a - on_x_t * process.schedule.alpha(t)
+        return process.coefficient(on_x0, x_t) * x0 + process.coefficient(on_x_t, x_t) * x_t
 
-    def _as(self, p: Tensor, q: Tensor, target: type) -> Tensor:
-        """The value of the kind with coefficients (p, q)."""
-        p1, q1 = self.coefficients()
-        ratio = p / p1
-        if looks(ratio) and not bool((ratio.abs() < 1e100).all()):
+    def _as(self, a: Tensor, b: Tensor, target: type) -> Tensor:
+        """The value of the kind with coefficients (a, b)."""
+        a_1, b_1 = self.coefficients()
+        alpha, sigma = self.process.schedule.alpha(self.t).clamp_min(TINY), self.process.schedule.sigma(self.t)
+        d = self.determinant()
+        on_x_t, on_value = (a * b_1 - b * a_1) / d, (alpha * b - sigma * a) / d
+        if looks(on_value) and not bool((on_value.abs() < 1e100).all()):
             raise refuse(self, target, "alpha_t = 0 here, so x_t and the prediction carry nothing of x_0")
-        ratio, q, q1 = (self.process.coefficient(c, self.x_t) for c in (ratio, q, q1))
-        return ratio * (self.value - q1 * self.x_t) + q * self.x_t
+        on_x_t, on_value = (self.process.coefficient(c, self.x_t) for c in (on_x_t, on_value))
+        return on_x_t * self.x_t + on_value * self.value
 
     def to(self, kind: type[Kind], **options) -> Kind:
         if not issubclass(kind, ContinuousPrediction):
@@ -74,26 +90,33 @@ class ContinuousPrediction(Prediction):
         if kind is type(self) and not options:
             return self  # type: ignore[return-value]
         if kind is Mean:
+            if "s" not in options:
+                raise ValueError(_MEAN_NEEDS_S)
             return self.mean(**options)  # type: ignore[return-value]
         value = self._as(*kind.target_coefficients(self.process.schedule, self.t), kind)
         return kind(value, self.process, self.x_t, self.t, self.variance, self.extra)  # type: ignore[return-value]
 
     def mean(self, s: Tree) -> "Mean":
         s = as_times(s, self.x_t.shape[0], self.x_t.device, "s")
-        on_x_t, on_x0, _ = self.process.posterior_coefficients(s, self.t)
-        return Mean(self._as(on_x0, on_x_t, Mean), self.process, self.x_t, self.t, self.variance, self.extra, s=s)
+        ordered(s, self.t)
+        return Mean(
+            self._as(*_mean_coefficients(self.process, s, self.t), Mean),
+            self.process,
+            self.x_t,
+            self.t,
+            self.variance,
+            self.extra,
+            s=s,
+        )
 
     def local(self) -> Local:
         return self.process.reverse_local(self.x_t, self.to(Score).value, self.t)
 
     def step(self, s: Tree) -> Law:
         s = as_times(s, self.x_t.shape[0], self.x_t.device, "s")
+        ordered(s, self.t)
         variance = self.variance.of(self.process, self.x_t, s, self.t, self.extra)
         return Normal(self.mean(s).value, variance.sqrt())
-
-
-def _alpha_sigma(schedule: Schedule, t: Tensor) -> tuple[Tensor, Tensor]:
-    return schedule.alpha(t).clamp_min(TINY), schedule.sigma(t)
 
 
 class Clean(ContinuousPrediction):
@@ -110,8 +133,8 @@ class Noise(ContinuousPrediction):
 
     @staticmethod
     def target_coefficients(schedule, t):
-        alpha, sigma = _alpha_sigma(schedule, t)
-        return -alpha / sigma, 1 / sigma
+        one = torch.ones_like(schedule.alpha(t))
+        return 0 * one, one
 
 
 class Score(ContinuousPrediction):
@@ -119,8 +142,8 @@ class Score(ContinuousPrediction):
 
     @staticmethod
     def target_coefficients(schedule, t):
-        alpha, sigma = _alpha_sigma(schedule, t)
-        return alpha / sigma.square(), -1 / sigma.square()
+        b = -1 / schedule.sigma(t)
+        return 0 * b, b
 
 
 class Velocity(ContinuousPrediction):
@@ -128,8 +151,7 @@ class Velocity(ContinuousPrediction):
 
     @staticmethod
     def target_coefficients(schedule, t):
-        alpha, sigma = schedule.alpha(t), schedule.sigma(t)
-        return -(alpha.square() / sigma + sigma), alpha / sigma
+        return -schedule.sigma(t), schedule.alpha(t)
 
 
 class Flow(ContinuousPrediction):
@@ -137,8 +159,12 @@ class Flow(ContinuousPrediction):
 
     @staticmethod
     def target_coefficients(schedule, t):
-        alpha, sigma, slope = schedule.alpha(t), schedule.sigma(t), schedule.d_sigma(t)
-        return schedule.d_alpha(t) - slope * alpha / sigma, slope / sigma
+        return schedule.d_alpha(t), schedule.d_sigma(t)
+
+
+def _mean_coefficients(process: Gaussian, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+    """mu = alpha_s x_0 + (its factor on x_t) sigma_t eps."""
+    return process.schedule.alpha(s), process.posterior_coefficients(s, t)[0] * process.schedule.sigma(t)
 
 
 class Mean(ContinuousPrediction):
@@ -152,8 +178,11 @@ class Mean(ContinuousPrediction):
 
     @staticmethod
     def target_coefficients(schedule, t):
-        raise ValueError("a Mean belongs to a grid pair (s, t): pass s, as in prediction.to(Mean, s=s)")
+        raise ValueError(_MEAN_NEEDS_S)
 
     def coefficients(self):
-        on_x_t, on_x0, _ = self.process.posterior_coefficients(self.s, self.t)
-        return on_x0, on_x_t
+        return _mean_coefficients(self.process, self.s, self.t)
+
+    def determinant(self):
+        """-sigma times the mean's factor on x_0: the same number, without the difference."""
+        return -self.process.schedule.sigma(self.t) * self.process.posterior_coefficients(self.s, self.t)[1]

@@ -17,12 +17,12 @@ A `Posterior` is lazy: it holds ready logits, or features and a head that is app
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor
 
-from unnoise.checks import as_times, looks
+from unnoise.checks import as_times, looks, ordered
 from unnoise.generators import Local
 from unnoise.generators.local import without_self
 from unnoise.laws import LOG_ZERO, Categorical, Law, draw_categories, log_of
@@ -33,6 +33,12 @@ from unnoise.processes.finite import at
 from unnoise.shapes import Bool, Float, Int, Tree
 
 Kernel = Literal["marginalised", "plug-in"]
+
+
+def check_kernel(kernel: str) -> Kernel:
+    if kernel not in get_args(Kernel):
+        raise ValueError(f"kernel = {kernel!r}: choose 'marginalised' or 'plug-in'")
+    return cast(Kernel, kernel)
 
 
 class FinitePrediction(Prediction):
@@ -110,6 +116,11 @@ class Posterior(_CleanLaw):
     def _logits(self, rows: Bool[Tensor, "batch *shape"] | None = None) -> Tensor:
         features = self.features if rows is None else self.features[rows]
         logits = features if self.head is None else self.head(features)
+        if logits.shape[-1] != self.process.space.size:
+            raise ValueError(
+                f"the head returned {logits.shape[-1]} logits per coordinate; expected {self.process.space.size}, "
+                f"one per category (MASK is none)"
+            )
         return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
 
     @property
@@ -149,7 +160,7 @@ class Posterior(_CleanLaw):
         # m(y)/m(x_t) = ratio, and theta is proportional to Q_t^-1 m
         ratio = torch.where(other._moves(), other.log_ratio(), LOG_ZERO).scatter(-1, x_t.unsqueeze(-1), 0.0)
         m = ratio.exp()
-        theta = process.inverse(m / m.sum(-1, keepdim=True), 0.0, other.t)
+        theta = process.inverse(m / m.sum(-1, keepdim=True), None, other.t)
         size = process.space.size
         movable = process.movable(x_t).unsqueeze(-1)
         if looks(theta):
@@ -162,11 +173,9 @@ class Posterior(_CleanLaw):
 class RawPosterior(_CleanLaw):
     """Logits of q(x_0^k | x_t), all of x_t included."""
 
-    def __init__(self, value: Tensor, process: FiniteProcess, x_t: Tensor, t: Tree, kernel: Kernel = "marginalised"):
+    def __init__(self, value: Tensor, process: FiniteProcess, x_t: Tensor, t: Tree, kernel: str = "marginalised"):
         super().__init__(value, process, x_t, t)
-        if kernel not in ("marginalised", "plug-in"):
-            raise ValueError(f"kernel = {kernel!r}: choose 'marginalised' or 'plug-in'")
-        self.kernel = kernel
+        self.kernel = check_kernel(kernel)
 
     def log_probs(self) -> Float[Tensor, "batch *shape size"]:
         return self.process.carry_over(self.x_t, self._log_softmax(self.value))
@@ -264,6 +273,7 @@ def hold_then_leap(prediction: FinitePrediction, s: Tree) -> Categorical:
     this one is a law for any positive rates, and tends to the generator's flow as steps shrink.
     """
     s = as_times(s, prediction.x_t.shape[0], prediction.x_t.device, "s")
+    ordered(s, prediction.t)
     log_rates = prediction.local().log_rates
     assert log_rates is not None
     log_exit = log_rates.logsumexp(-1, keepdim=True)

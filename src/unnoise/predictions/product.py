@@ -22,9 +22,12 @@ class ProductPrediction(ProductReversal, Prediction):
     def __getitem__(self, name: str) -> Prediction:
         return self.leaves[name]
 
-    def to(self, kind: type[Kind] | dict, **options) -> "ProductPrediction":  # type: ignore[override]
+    def to(self, kind: type[Kind] | dict[str, type], **options) -> "ProductPrediction":  # type: ignore[override]
         """Convert leaves by name: `prediction.to({"age": Noise})`; leaves not named stay as they are."""
         if not isinstance(kind, dict):
             raise TypeError("on a product, name the leaf: prediction.to({'leaf': Kind})")
+        unknown = [name for name in kind if name not in self.leaves]
+        if unknown:
+            raise ValueError(f"there is no leaf {unknown} to convert; the leaves are {list(self.leaves)}")
         leaves = {name: leaf.to(kind[name], **options) if name in kind else leaf for name, leaf in self.leaves.items()}
         return ProductPrediction(leaves, self.process, self.x_t, self.t)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from unnoise.checks import looks
+from unnoise.checks import looks, ordered
 from unnoise.generators.local import without_self
 from unnoise.laws import LOG_ZERO, Categorical, Law, finite_or_inf, log_coefficient, sum_coordinates
 from unnoise.noise import Noise
@@ -35,8 +35,12 @@ class RankOne(FiniteProcess):
         self.space, self.state_space = space, state_space
         self.schedule = (schedule or Linear()).validate()
         if self.schedule.shape not in ((), space.shape):
-            raise ValueError(f"a schedule of shape {self.schedule.shape} does not fit coordinates {space.shape}")
-        last = float(self.schedule.alpha(1.0).max())
+            raise ValueError(
+                f"a schedule of shape {self.schedule.shape} does not fit coordinates {space.shape}: "
+                f"pass one schedule for all, or one per coordinate"
+            )
+        self.cutoff = 0.0
+        last = float(self.schedule.alpha(1.0).detach().max())
         if last > 0.5:
             raise ValueError(
                 f"{self.schedule} has alpha_1 = {last:g}: categories would hardly be noised; "
@@ -106,19 +110,25 @@ class RankOne(FiniteProcess):
         return torch.where(valid, log_values, LOG_ZERO)
 
     def marginal(self, x0: Tree, t: Tree) -> Categorical:
-        return Interpolated(self, x0, None, t)
+        return Interpolated(self, self.state_space.check(x0, "x0"), None, t)
 
     def transition(self, x_s: Tree, s: Tree, t: Tree) -> Categorical:
+        x_s = self.state_space.check(x_s, "x_s")
+        ordered(self.times(s, x_s, "s"), self.times(t, x_s))
         return Interpolated(self, x_s, s, t)
 
     def inverse(self, q: Tree, s: Tree, t: Tree) -> Tree:
-        """Q_{t|s}^{-1} q = (q - (1 - alpha_{t|s}) p sum q) / alpha_{t|s}, on probabilities."""
-        s, t = self.times(s, q, "s"), self.times(t, q)
-        keep = self.schedule.step_alpha(s, t)
+        """Q_{t|s}^{-1} q = (q - (1 - alpha_{t|s}) p sum q) / alpha_{t|s}, on probabilities; s = None: back to the data."""
+        t = self.times(t, q)
+        if s is None:
+            keep, fresh = self.schedule.alpha(t), self.schedule.beta(t)
+        else:
+            s = self.times(s, q, "s")
+            keep, fresh = self.schedule.step_alpha(s, t), self.schedule.step_beta(s, t)
         if looks(keep) and not bool((keep > 0).all()):
             raise ValueError("alpha_{t|s} = 0: nothing of x_s is left at t, the kernel has no inverse")
         like = q[..., 0]
-        keep, fresh = (self.coefficient(c, like, q.dtype).unsqueeze(-1) for c in (keep, self.schedule.step_beta(s, t)))
+        keep, fresh = (self.coefficient(c, like, q.dtype).unsqueeze(-1) for c in (keep, fresh))
         noise = self.log_noise(q.dtype, q.device).exp()
         return (q - fresh * noise * q.sum(-1, keepdim=True)) / keep
 
@@ -188,14 +198,13 @@ class Masking(RankOne):
     ):
         space = Finite(size, shape)
         super().__init__(space, Finite(space.size + 1, space.shape), schedule)
-        last = float(self.schedule.alpha(1.0).max())
+        last = float(self.schedule.alpha(1.0).detach().max())
         if last > 1e-9:
             raise ValueError(
                 f"{self.schedule} has alpha_1 = {last:g} > 0, but the prior is all MASK: the bound would be infinite. "
                 f"Use a schedule with alpha_1 = 0, such as Linear() or Cosine()"
             )
         self.mask = space.size
-        self.cutoff = 0.0
 
     def log_noise(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         log_p = torch.full((self.state_space.size,), LOG_ZERO, dtype=dtype, device=device)
@@ -232,7 +241,6 @@ class Uniform(RankOne):
     ):
         space = Finite(size, shape)
         super().__init__(space, space, schedule)
-        self.cutoff = 1e-4
 
     def sizes(self, device: torch.device) -> Tensor:
         sizes = torch.tensor(self.space.size) if self.space.sizes is None else self.space.sizes
@@ -243,7 +251,9 @@ class Uniform(RankOne):
         return self._valid_only(log_p.expand(*log_p.shape[:-1], self.space.size))
 
     def log_noise_at(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        return -self.sizes(x.device).to(dtype).log().expand(x.shape)
+        sizes = self.sizes(x.device)
+        log_p = -sizes.to(dtype).log().expand(x.shape)
+        return log_p if self.space.sizes is None else torch.where(x < sizes, log_p, LOG_ZERO)
 
     def draw_noise(self, like: Tensor, noise: Noise) -> Tensor:
         sizes = self.sizes(like.device)

@@ -21,6 +21,8 @@ class Chain(Process):
 
     def __init__(self, process: Process, grid: int | Sequence[float] | Tensor):
         super().__init__()
+        if isinstance(process, Chain):
+            raise TypeError(f"the process is a chain of {process.steps} steps already: pass chain.process and the new grid")
         if isinstance(grid, int):
             if grid < 1:
                 raise ValueError(f"a chain of {grid} steps: at least one is needed")
@@ -28,11 +30,14 @@ class Chain(Process):
         grid = torch.as_tensor(grid, dtype=torch.float64)
         if grid.ndim != 1 or len(grid) < 2:
             raise ValueError(f"a grid of shape {tuple(grid.shape)}: pass at least two increasing times")
-        if not bool((grid[1:] > grid[:-1]).all()):
-            i = int((grid[1:] <= grid[:-1]).nonzero()[0, 0])
+        falls = ~(grid[1:] > grid[:-1])
+        if bool(falls.any()):
+            i = int(falls.nonzero()[0, 0])
             raise ValueError(f"the grid goes from {grid[i].item():g} to {grid[i + 1].item():g}: times must increase")
         if float(grid[0]) < 0 or float(grid[-1]) > 1:
-            raise ValueError(f"the grid runs from {grid[0].item():g} to {grid[-1].item():g}, outside [0, 1]")
+            raise ValueError(
+                f"the grid runs from {grid[0].item():g} to {grid[-1].item():g}, outside [0, 1]: 0 is data, 1 is noise"
+            )
         self.process, self.grid = process, grid
         self.space, self.state_space = process.space, process.state_space
         self.cutoff = float(grid[0])

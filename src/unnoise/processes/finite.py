@@ -33,8 +33,10 @@ from unnoise.spaces import Finite
 
 
 def float_dtype(t: Tree) -> torch.dtype:
-    """Laws of categories are computed in the dtype of the times they are asked for; plain numbers mean float64."""
-    return t.dtype if isinstance(t, Tensor) and t.dtype.is_floating_point else torch.float64
+    """Laws of categories are computed in the dtype of the times they are asked for, but in float32 at least (half
+    precision cannot hold LOG_ZERO); plain numbers mean float64."""
+    floating = isinstance(t, Tensor) and t.dtype.is_floating_point
+    return torch.promote_types(t.dtype, torch.float32) if floating else torch.float64
 
 
 def at(log_values: Float[Tensor, "*batch size"], x: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch 1"]:
@@ -72,13 +74,16 @@ class FiniteProcess(Process):
         return zeros.scatter(-1, x.unsqueeze(-1), 0.0)
 
     def marginal(self, x0: Tree, t: Tree) -> Categorical:
+        x0 = self.state_space.check(x0, "x0")
         return Categorical(self.log_push(self.log_one_hot(x0, float_dtype(t)), None, t))
 
     def transition(self, x_s: Tree, s: Tree, t: Tree) -> Categorical:
+        x_s = self.state_space.check(x_s, "x_s")
         ordered(self.times(s, x_s, "s"), self.times(t, x_s))
         return Categorical(self.log_push(self.log_one_hot(x_s, float_dtype(t)), s, t))
 
     def posterior(self, x_t: Tree, x0: Tree, s: Tree, t: Tree) -> Categorical:
+        x_t, x0 = self.state_space.check(x_t, "x_t"), self.state_space.check(x0, "x0")
         return self.reverse_step(x_t, self.log_one_hot(x0, float_dtype(t)), s, t)
 
     def reverse_step(self, x_t: Tensor, log_theta: Tensor, s: Tree, t: Tree) -> Categorical:

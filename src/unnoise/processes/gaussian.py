@@ -16,7 +16,7 @@ from math import pi
 import torch
 from torch import Tensor
 
-from unnoise.checks import as_times, ordered
+from unnoise.checks import as_times, looks, ordered
 from unnoise.generators import Local, Reversal
 from unnoise.laws import Law, Normal
 from unnoise.processes.base import Conditioned, Process
@@ -39,8 +39,11 @@ class Gaussian(Process):
         self.space = self.state_space = Euclidean(shape)
         self.schedule = (schedule or Cosine()).validate()
         if self.schedule.shape not in ((), self.space.shape):
-            raise ValueError(f"a schedule of shape {self.schedule.shape} does not fit coordinates {self.space.shape}")
-        self.cutoff = 0.0 if float(self.schedule.sigma(0.0).min()) > 0 else 1e-4
+            raise ValueError(
+                f"a schedule of shape {self.schedule.shape} does not fit coordinates {self.space.shape}: "
+                f"pass one schedule for all, or one per coordinate"
+            )
+        self.cutoff = 0.0 if float(self.schedule.sigma(0.0).detach().min()) > 0 else 1e-4
 
     def times(self, t: Tree, x: Tensor, name: str = "t") -> Tensor:
         return as_times(t, x.shape[0], x.device, name)
@@ -55,10 +58,12 @@ class Gaussian(Process):
         return Normal(mean, self.coefficient(self.schedule.sigma(one), mean))
 
     def marginal(self, x0: Tree, t: Tree) -> Normal:
+        x0 = self.space.check(x0, "x0")
         t = self.times(t, x0)
         return Normal(self.coefficient(self.schedule.alpha(t), x0) * x0, self.coefficient(self.schedule.sigma(t), x0))
 
     def transition(self, x_s: Tree, s: Tree, t: Tree) -> Law:
+        x_s = self.space.check(x_s, "x_s")
         s, t = self.times(s, x_s, "s"), self.times(t, x_s)
         ordered(s, t)
         mean = self.coefficient(self.schedule.step_alpha(s, t), x_s) * x_s
@@ -73,6 +78,7 @@ class Gaussian(Process):
         return on_x_t, schedule.alpha(s) * step / variance_t, step * variance_s / variance_t
 
     def posterior(self, x_t: Tree, x0: Tree, s: Tree, t: Tree) -> Law:
+        x_t, x0 = self.space.check(x_t, "x_t"), self.space.check(x0, "x0")
         s, t = self.times(s, x_t, "s"), self.times(t, x_t)
         ordered(s, t)
         on_x_t, on_x0, variance = (self.coefficient(c, x_t) for c in self.posterior_coefficients(s, t))
@@ -121,7 +127,7 @@ class Gaussian(Process):
         mean, variance = q
         s, t = self.times(s, mean, "s"), self.times(t, mean)
         a = self.coefficient(self.schedule.step_alpha(s, t), mean)
-        if not bool((a > 0).all()):
+        if looks(a) and not bool((a > 0).all()):
             raise ValueError("alpha_{t|s} = 0: nothing of x_s is left at t, the kernel has no inverse")
         step = self.coefficient(self.schedule.step_variance(s, t), mean)
         return mean / a, (variance - step) / a.square()

@@ -4,6 +4,8 @@ Laws multiply, generators and divergences add (eq:generator-dimensional-sum).  T
 them with one entry per leaf, so that leaves may stand at different noise levels: an observed leaf is at time 0.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -11,19 +13,26 @@ from unnoise.checks import fits, fits_times, leaf_time
 from unnoise.generators import ProductReversal, Reversal
 from unnoise.laws import Joint, Law
 from unnoise.processes.base import Process
+from unnoise.processes.chain import Chain
 from unnoise.shapes import Tree
 from unnoise.spaces import Product as ProductSpace
 from unnoise.spaces import map_leaves
+
+NODES = 5_000_000  # nodes that `support` agrees to lay out
 
 
 class Product(Process):
     """`Product(age=Gaussian((1,)), job=Uniform(size=12))`: a process whose states are dicts; nests to any depth."""
 
-    def __init__(self, **leaves: Process):
+    def __init__(self, **leaves: Any):
         super().__init__()
         for name, process in leaves.items():
             if not isinstance(process, Process):
-                raise TypeError(f"leaf '{name}' is a {type(process).__name__}, not a process")
+                raise TypeError(
+                    f"leaf '{name}' is a {type(process).__name__}, not a process: pass one, such as Gaussian(...)"
+                )
+            if isinstance(process, Chain):
+                raise TypeError(f"leaf '{name}' is a chain: put the grid around the whole, Chain(Product(...), grid)")
         self.names = tuple(leaves)
         self.space = ProductSpace(**{name: process.space for name, process in leaves.items()})
         self.state_space = ProductSpace(**{name: process.state_space for name, process in leaves.items()})
@@ -77,6 +86,10 @@ class Product(Process):
                 nodes, weights = {name: points}, log_weights
                 continue
             old, new = len(weights), len(log_weights)
+            if old * new > NODES:
+                raise ValueError(
+                    f"an exact expectation over {list(self.names)} needs {old * new} nodes, more than {NODES}: draw instead"
+                )
             nodes = map_leaves(lambda x, n=new: x.repeat_interleave(n, 0), nodes)
             nodes[name] = map_leaves(lambda x, n=old: x.repeat(n, *[1] * (x.ndim - 1)), points)
             weights = weights.repeat_interleave(new, 0) + log_weights.repeat(old, 1)

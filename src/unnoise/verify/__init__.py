@@ -1,0 +1,18 @@
+"""Every process x prediction x objective against its exact answers: what `unnoise verify` prints."""
+
+from unnoise.verify.rows import Place, Row, render
+from unnoise.verify.run import checks, load_process, subjects, user_subject
+from unnoise.verify.subjects import FAMILIES, Subject, subject_of
+
+__all__ = [
+    "FAMILIES",
+    "Place",
+    "Row",
+    "Subject",
+    "checks",
+    "load_process",
+    "render",
+    "subject_of",
+    "subjects",
+    "user_subject",
+]

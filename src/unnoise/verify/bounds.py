@@ -1,0 +1,274 @@
+"""The bound against exact answers.
+
+1. Identity.   With the exact denoiser and decoder, bound(x) = -log q(x) + E_{q(x_1|x)} log(q_1/p_1)(x_1) for every x.
+2. Inequality. For wrong networks, sum_x exp(-bound(x)) <= 1, and bound(x) >= -log p(x) with p the law that the wrong reverse
+               process really has (its forward equation is solved, or its kernels are multiplied).
+3. Rate.       T-step bounds on a fixed [eps, 1] approach the continuous one like 1/T.
+4. Fast paths. Closed forms equal the divergence of the generators on wrong networks.
+5. Estimators. Random times agree with the exact value within 4 standard errors.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unnoise.denoiser import AnyDenoiser
+from unnoise.generators.kolmogorov import code, enumerable, matrices, solve, states
+from unnoise.laws import Law
+from unnoise.noise import Noise as NoiseSource
+from unnoise.objectives import Count, Importance, Quadrature, bound, decoders
+from unnoise.objectives.bound import noiseless
+from unnoise.objectives.closed_forms import CLOSED_FORMS, rate, score_entropy, score_entropy_constant
+from unnoise.oracles import Oracle, normal
+from unnoise.predictions import ContinuousPrediction, FinitePrediction, Posterior, Rates, Ratio, RawPosterior, variances
+from unnoise.processes import Chain, FiniteProcess, Gaussian, Masking, Process
+from unnoise.shapes import Tree
+from unnoise.spaces import batch_size, map_leaves
+from unnoise.verify.kernels import dense
+from unnoise.verify.rows import Place, Row
+from unnoise.verify.subjects import Subject, kind_name
+from unnoise.verify.wrong import Perturbed
+
+IDENTITY, FAST = 1e-6, 1e-10
+CONTINUOUS, DISCRETE = "bound, continuous time", "bound, discrete time"
+
+
+def prior_mismatch(oracle: Oracle, process: Process, x0: Tree, t: float = 1.0) -> Tensor:
+    """E_{q(x_1|x)} log(q_1/p_1)(x_1): 0 where alpha_1 = 0."""
+    nodes, log_weight = process.support(x0, t)
+    total = torch.zeros(batch_size(x0), dtype=torch.float64)
+    prior = process.prior(batch_size(x0), torch.float64)
+    for i, weight in enumerate(log_weight.exp()):
+        node = map_leaves(lambda x, i=i: x[i], nodes)
+        gap = oracle.log_marginal(node, t) - prior.log_prob(node)
+        total = total + torch.where(weight > 1e-200, weight * gap, 0.0)
+    return total
+
+
+def identity_checks(subject: Subject) -> Iterator[Row]:
+    process, oracle, x = subject.process, subject.oracle, subject.points
+    exact = -oracle.log_prob(x) + prior_mismatch(oracle, process, x)
+    for kind in subject.kinds:
+        place = Place(subject.name, kind_name(kind), CONTINUOUS)
+        view = oracle.predicting(kind)
+        for eps in subject.cutoffs:
+            ours = bound(view, x, exact=True, times=Quadrature(subject.nodes), cutoff=eps, decoder=oracle.decoder)
+            yield place.equal(f"bound(x) with the exact model, cut-off {eps:g}", exact, ours.total, IDENTITY)
+
+
+def fast_path_checks(subject: Subject) -> Iterator[Row]:
+    """Closed forms and score entropy on wrong networks."""
+    process, x0 = subject.process, subject.points
+    source = NoiseSource(20, batch_size(x0))
+    t = 0.02 + 0.96 * source.at("time").uniform()
+    x_t = process.marginal(x0, t).draw(source.at("state"))
+    for i, kind in enumerate(subject.kinds):
+        place = Place(subject.name, kind_name(kind), "rate")
+        prediction = Perturbed(subject.oracle.predicting(kind), 1.0, 30 + i)(x_t, t)
+        general = rate(prediction, process, x0, fast=False)
+        if isinstance(kind, dict) or (type(process), kind) in CLOSED_FORMS:
+            yield place.equal("closed form = divergence of generators", general, rate(prediction, process, x0), FAST)
+        if isinstance(prediction, FinitePrediction):
+            for form in ("rate", "ratio", "posterior"):
+                ours = score_entropy(prediction, x0, form) + score_entropy_constant(prediction, x0, form)  # type: ignore
+                yield place.equal(f"score entropy ({form} form) + its constant = divergence", general, ours, FAST)
+
+
+def model_law(model: AnyDenoiser, eps: float, decoder: decoders.Decoder, data: Tree) -> Tensor:
+    """The law of x_0 under the model's own reverse process and decoder, by its forward equation."""
+    process = model.process
+    points = states(process.state_space)
+
+    def rates(times: Tensor) -> Tensor:
+        return matrices(process.state_space, lambda x, t: model(x, t).local(), times)
+
+    law = solve(rates, _prior(process, points), 1.0, eps, 1e-10)
+    if noiseless(process, eps):
+        return law[code(process.state_space, data)]
+    return _decode(model, process, law, eps, decoder, data)
+
+
+def _prior(process: Process, points: Tree) -> Tensor:
+    return process.prior(batch_size(points), torch.float64).log_prob(points).exp()
+
+
+def _decode(model: AnyDenoiser, process: Process, law: Tensor, eps: float, decoder: decoders.Decoder, data: Tree) -> Tensor:
+    points = states(process.state_space)
+    n, m = batch_size(points), batch_size(data)
+    x_eps = map_leaves(lambda x: x.repeat_interleave(m, 0), points)
+    x0 = map_leaves(lambda x: x.repeat(n, *[1] * (x.ndim - 1)), data)
+    nll = decoder.nll(process, model(x_eps, eps), x0, x_eps, eps).reshape(n, m)
+    return law @ torch.where(law[:, None] > 0, (-nll).exp(), 0.0)
+
+
+def chain_law(model: AnyDenoiser, data: Tree) -> Tensor:
+    """The law of x_0 under a model chain: its kernels multiplied."""
+    chain = model.process
+    assert isinstance(chain, Chain)
+    points = states(chain.state_space)
+    law = _prior(chain, points)
+    for i in range(chain.steps, 0, -1):
+        t, s = chain.grid[i], chain.grid[i - 1]
+
+        def kernel(x: Tree, s=s, t=t) -> Law:
+            return model(x, t).step(s)
+
+        law = dense(kernel, points, points) @ law
+    return law[code(chain.state_space, data)]
+
+
+def inequality_checks(subject: Subject, networks: int = 2) -> Iterator[Row]:
+    """Wrong networks on an enumerable space: small noise on the first half of the networks, large on the rest."""
+    process, oracle = subject.process, subject.oracle
+    if not enumerable(process.state_space) or batch_size(states(process.state_space)) > 40:
+        return
+    data = states(process.space)
+    clean = noiseless(process, 0.0)
+    for kind in subject.kinds:
+        factorised = _factorises(kind)
+        eps = 0.0 if clean and (factorised == "leave-one-out" or (factorised and isinstance(process, Masking))) else 0.02
+        decoder = decoders.Leaves(**_leaf_decoders(process)) if isinstance(kind, dict) else decoders.Categorical()
+        stated: decoders.Decoder = decoder if factorised else oracle.decoder
+        place = Place(subject.name, kind_name(kind), CONTINUOUS)
+        for i in range(networks):
+            scale = 0.1 if i < networks / 2 else 1.5
+            model = Perturbed(oracle.predicting(kind), scale, 100 + i)
+            ours = bound(model, data, exact=True, times=Quadrature(96), cutoff=eps, decoder=stated).total
+            exact = -model_law(model, eps, stated, data).log()
+            yield from _two_inequalities(place, f"noise {scale:g}, network {i}", ours, exact, scale)
+    if isinstance(process, FiniteProcess) and clean:
+        chain = Chain(process, torch.linspace(0.0, 1.0, 6, dtype=torch.float64))
+        place = Place(subject.name, kind_name(subject.grid_kind), DISCRETE)
+        for i in range(networks):
+            scale = 0.1 if i < networks / 2 else 1.5
+            model = Perturbed(oracle.predicting(subject.grid_kind, chain), scale, 100 + i)
+            ours, exact = bound(model, data, exact=True).total, -chain_law(model, data).log()
+            yield from _two_inequalities(place, f"noise {scale:g}, network {i}", ours, exact, scale)
+
+
+def _leaf_decoders(process: Process) -> dict[str, decoders.Decoder]:
+    return {name: decoders.default_decoder(leaf) for name, leaf in process.leaves.items()}  # type: ignore[attr-defined]
+
+
+def _two_inequalities(place: Place, which: str, ours: Tensor, exact: Tensor, scale: float) -> Iterator[Row]:
+    yield place.at_most(f"-log p(x) of the model's own law <= bound, {which}", ours, exact, 1e-7)
+    mass = (-ours).exp().sum()
+    yield place.at_most(f"sum_x exp(-bound) <= 1, {which}", 1.0, mass, 1e-9)
+    if scale < 1:
+        yield place.at_most(f"sum_x exp(-bound) > 0.1, {which}", mass, 0.1)
+
+
+def _factorises(kind: Any) -> str | None:
+    """Whether the prediction has a posterior per coordinate to decode with."""
+    kinds = set(_flat(kind))
+    if kinds == {Posterior}:
+        return "leave-one-out"
+    return "raw" if kinds <= {Posterior, RawPosterior} else None
+
+
+def _flat(kind: Any) -> list[Any]:
+    return [leaf for part in kind.values() for leaf in _flat(part)] if isinstance(kind, dict) else [kind]
+
+
+def chain_checks(subject: Subject) -> Iterator[Row]:
+    """The T-step bound tends to the continuous one at rate 1/T on a fixed [eps, 1]."""
+    process, oracle = subject.process, subject.oracle
+    if isinstance(process, FiniteProcess) and batch_size(states(process.state_space)) > 40:
+        return
+    steps = (16, 32, 64) if enumerable(process.state_space) else (64, 128, 256)
+    eps, x = 0.1, map_leaves(lambda v: v[:3], subject.points)
+    kinds = list(subject.kinds) if isinstance(process, FiniteProcess) else [subject.kinds[0]]
+    kinds = [*kinds, *([subject.grid_kind] if subject.grid_kind else [])]
+    for kind in kinds:
+        if not isinstance(process, Masking) and set(_flat(kind)) & {Ratio, Rates} and float(_alpha_end(process)) < 1e-6:
+            continue  # with alpha_1 = 0 ratios at t = 1 say nothing of x_0: a chain from there is refused
+        tied = any(part.tied_to_grid for part in _flat(kind))
+        free = subject.kinds[0] if tied else kind
+        limit = bound(
+            oracle.predicting(free), x, exact=True, times=Quadrature(subject.nodes), cutoff=eps, decoder=oracle.decoder
+        ).total
+        gaps = []
+        for count in steps:
+            chain = Chain(process, torch.linspace(eps, 1.0, count + 1, dtype=torch.float64))
+            ours = bound(oracle.predicting(kind, chain), x, exact=True, decoder=oracle.decoder).total
+            gaps.append((ours - limit).abs().mean())
+        place = Place(subject.name, kind_name(kind), DISCRETE)
+        yield place.equal("order of the T-step bound in 1/T", 1.0, fitted_order(steps, gaps), 0.25)
+
+
+def fitted_order(steps: tuple[int, ...], gaps: list[Tensor]) -> Tensor:
+    """The least-squares slope of -log gap in log T."""
+    x, y = torch.tensor(steps, dtype=torch.float64).log(), -torch.stack(gaps).log()
+    return ((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum()
+
+
+def _alpha_end(process: Process) -> Tensor:
+    schedule = getattr(process, "schedule", None)
+    return torch.tensor(0.0) if schedule is None else schedule.alpha(1.0).min()
+
+
+def variance_checks(subject: Subject) -> Iterator[Row]:
+    """Gaussian data: with the optimal reverse variance the T-step bound is exact for every T; any other is above it."""
+    process = subject.process
+    if not isinstance(process, Gaussian) or process.space.dimension != 1:
+        return
+    oracle = normal(process, torch.full(process.space.shape, 0.7).double(), torch.tensor([[0.4]]).double())
+    x = oracle.draw(NoiseSource(40, 5))
+    chain = Chain(process, torch.linspace(0.1, 1.0, 5, dtype=torch.float64))
+    exact = -oracle.log_prob(x) + prior_mismatch(oracle, process, x)
+    place = Place(subject.name, "Clean", DISCRETE)
+    totals = {}
+    for name, choice in (
+        ("posterior", variances.Posterior()),
+        ("forward", variances.Forward()),
+        ("optimal", variances.Optimal(oracle.clean_variance)),
+    ):
+        totals[name] = bound(_WithVariance(oracle, chain, choice), x, exact=True, decoder=oracle.decoder).total
+    yield place.equal("4-step bound of Gaussian data, optimal variance", exact, totals["optimal"], IDENTITY)
+    for name in ("posterior", "forward"):
+        yield place.at_most(
+            f"optimal variance <= {name} variance, mean over x", totals[name].mean(), totals["optimal"].mean()
+        )
+
+
+class _WithVariance(AnyDenoiser):
+    """An oracle on a chain with a chosen reverse variance."""
+
+    def __init__(self, oracle: Oracle, chain: Chain, variance: variances.Variance):
+        super().__init__()
+        self.oracle, self.process, self.variance = oracle.predicting(None, chain), chain, variance
+
+    def forward(self, x_t: Tree, t: Tree, **condition: Any) -> ContinuousPrediction:
+        prediction = self.oracle(x_t, t)
+        assert isinstance(prediction, ContinuousPrediction)
+        prediction.variance = self.variance
+        return prediction
+
+
+def estimator_checks(subject: Subject, draws: int = 4000) -> Iterator[Row]:
+    """Random times and states: the mean over draws against the exact value, in standard errors (false alarm 6e-5 a row)."""
+    process, oracle = subject.process, subject.oracle
+    x = map_leaves(lambda v: v[:1], subject.points)
+    many = map_leaves(lambda v: v.expand(draws, *v.shape[1:]), x)
+    eps = subject.cutoffs[0]
+    exact = bound(oracle, x, exact=True, times=Quadrature(subject.nodes), cutoff=eps, decoder=oracle.decoder).total
+    rules: list[Any] = [Importance()]
+    if isinstance(process, Masking) and not process.schedule.shape:
+        rules.append(Count())
+    for rule in rules:
+        place = Place(subject.name, kind_name(oracle.kinds), f"bound, {type(rule).__name__} times")
+        values = bound(oracle, many, times=rule, cutoff=eps, decoder=oracle.decoder, seed=50).total
+        error = values.std() / draws**0.5
+        gap = (values.mean() - exact[0]).abs() / error
+        yield place.row("mean over random times, error in standard errors", exact[0], values.mean(), gap, 4.0)
+
+
+def bound_checks(subject: Subject, networks: int = 2) -> Iterator[Row]:
+    yield from identity_checks(subject)
+    yield from fast_path_checks(subject)
+    yield from inequality_checks(subject, networks)
+    yield from chain_checks(subject)
+    yield from variance_checks(subject)
+    yield from estimator_checks(subject)
