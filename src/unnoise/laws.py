@@ -31,10 +31,10 @@ def log_of(x: Tensor) -> Tensor:
     return torch.where(x > 0, x.clamp_min(torch.finfo(x.dtype).tiny).log(), LOG_ZERO)
 
 
-def finite_or_inf(x: Tensor) -> Tensor:
+def finite_or_inf(x: Tensor, limit: float = 1e12) -> Tensor:
     """Turn quantities that LOG_ZERO made huge into the infinity that they are."""
-    x = torch.where(x > 1e20, torch.inf, x)
-    return torch.where(x < -1e20, -torch.inf, x)
+    x = torch.where(x > limit, torch.inf, x)
+    return torch.where(x < -limit, -torch.inf, x)
 
 
 def sum_coordinates(x: Tensor) -> Float[Tensor, "batch"]:
@@ -114,7 +114,11 @@ def draw_categories(log_probs: Float[Tensor, "batch *shape size"], noise: Noise)
     """One category per coordinate, by inverting the distribution function in float64 (its tail is right)."""
     cumulative = log_probs.double().exp().cumsum(-1)
     u = noise.uniform(tuple(log_probs.shape[1:-1])).unsqueeze(-1) * cumulative[..., -1:]
-    return torch.searchsorted(cumulative.contiguous(), u.contiguous(), right=True).squeeze(-1)
+    return (
+        torch.searchsorted(cumulative.contiguous(), u.contiguous(), right=True)
+        .squeeze(-1)
+        .clamp_max(log_probs.shape[-1] - 1)
+    )
 
 
 class Joint(Law):

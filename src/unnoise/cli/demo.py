@@ -12,7 +12,7 @@ from unnoise.processes import Gaussian, Masking, Process
 from unnoise.schedules import Linear
 
 STEPS = 200
-LETTERS = "unoise "
+LETTERS = "noise "
 
 
 @dataclass(kw_only=True)
@@ -87,9 +87,9 @@ def _continuous(axes, seed: int) -> None:
 
 
 def _finite(axes, seed: int) -> None:
-    """A cyclic chain of letters that mostly spells the library's name."""
+    """A cyclic chain of letters that mostly spells one word."""
     size, length, rows = len(LETTERS), 7, 8
-    successor = {"u": "n", "n": "o", "o": "i", "i": "s", "s": "e", "e": " ", " ": "u"}
+    successor = dict(zip(LETTERS, LETTERS[1:] + LETTERS[0], strict=True))
     columns = torch.full((size, size), 0.01, dtype=torch.float64)
     for letter, following in successor.items():
         columns[LETTERS.index(following), LETTERS.index(letter)] = 1.0

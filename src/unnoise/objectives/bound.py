@@ -32,10 +32,11 @@ from unnoise.objectives.weightings import Bound as BoundWeighting
 from unnoise.objectives.weightings import Weighting
 from unnoise.predictions import Posterior
 from unnoise.processes import Chain, FiniteProcess, Gaussian, Masking, Process, Product
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import Float, Int, Tree
 from unnoise.spaces import batch_size, first_leaf, map_leaves
 
-ROWS = 200_000  # rows given to the denoiser at once in an exact expectation
+ROWS = 100_000  # rows given to the denoiser at once in an exact expectation
+GROUP = 512  # rows x visits whose supports are built together
 
 
 @dataclass
@@ -103,50 +104,55 @@ class _Evaluation:
         self.exact, self.fast, self.noise, self.condition = exact, fast, noise, condition
         self.rows = batch_size(x0)
 
-    def expect(self, function, t: Tensor, noise: Noise, x_t: Tree | None = None) -> Tensor:
-        """E_{x_t ~ q(. | x_0)} function(x0, x_t, t, noise rows): exactly, or at one draw (or at the x_t given)."""
-        if not self.exact:
-            x_t = self.process.marginal(self.x0, t).draw(noise) if x_t is None else x_t
-            return function(self.x0, x_t, t, self.condition)
-        nodes, log_weight = self.process.support(self.x0, t)
-        total = torch.zeros(self.rows, dtype=torch.float64, device=t.device)
-        per = max(1, ROWS // self.rows)
+    def expect(self, function, t: Float[Tensor, "visits batch"], noise: Noise, x_t: Tree | None = None) -> Tensor:
+        """E_{x_t ~ q(. | x_0)} function(x0, x_t, t, condition) at each visit: exactly, or at one draw (or the x_t given)."""
+        if self.exact:
+            group = max(1, GROUP // self.rows)  # visits that are put to the denoiser together
+            return torch.cat([self._enumerate(function, part) for part in t.split(group)])
+        out = []
+        for i, clock in enumerate(t):
+            state = self.draw(clock, noise.at(i)) if x_t is None else _part(x_t, i, self.rows)
+            out.append(function(self.x0, state, clock, self.condition))
+        return torch.stack(out)
+
+    def draw(self, t: Tensor, noise: Noise) -> Tree:
+        return self.process.marginal(self.x0, t).draw(noise)
+
+    def _enumerate(self, function, t: Float[Tensor, "visits batch"]) -> Tensor:
+        """The exact expectation, over all states or the nodes of a rule."""
+        visits, clock = len(t), t.flatten()
+        nodes, log_weight = self.process.support(_tiled(self.x0, visits), clock)
+        total = torch.zeros_like(clock)
+        per = max(1, ROWS // len(clock))
         for i in range(0, len(log_weight), per):
             weight = log_weight[i : i + per].exp()
             n = len(weight)
             state = map_leaves(lambda x, i=i: x[i : i + per].flatten(0, 1), nodes)
-            data = map_leaves(lambda x, n=n: x.repeat(n, *[1] * (x.ndim - 1)), self.x0)
-            condition = {
-                key: value.repeat(n, *[1] * (value.ndim - 1)) if isinstance(value, Tensor) else value
-                for key, value in self.condition.items()
-            }
-            value = function(data, state, t.repeat(n), condition).reshape(n, self.rows)
+            data, condition = _tiled(self.x0, n * visits), _tiled(self.condition, n * visits)
+            value = function(data, state, clock.repeat(n), condition).reshape(n, -1)
             total = total + torch.where(weight > 0, weight * value, 0.0).sum(0)
-        return total
+        return total.reshape(t.shape)
 
     def rate(self, x0: Tree, x_t: Tree, t: Tensor, condition: dict) -> Tensor:
         return BoundWeighting().rate(self.denoiser(x_t, t, **condition), self.process, x0, self.fast)
 
     def diffusion(self, times: Times) -> tuple[Tensor, Tensor | None]:
         """The integral, and its weighted form where a weighting is not the bound itself."""
-        visits = times.visit(self.process, self.x0, self.low, self.noise)
+        visits, noise = times.visit(self.process, self.x0, self.low, self.noise), self.noise.at("state")
+        if self.weighting.is_bound:
+            return (visits.weight * self.expect(self.rate, visits.t, noise, visits.x_t)).sum(0), None
         total = torch.zeros(self.rows, dtype=torch.float64, device=visits.t.device)
-        weighted = None if self.weighting.is_bound else torch.zeros_like(total)
+        weighted = torch.zeros_like(total)
         for i, (t, weight) in enumerate(zip(visits.t, visits.weight, strict=True)):
-            x_t = None if visits.x_t is None else _part(visits.x_t, i, self.rows)
-            noise = self.noise.at("state", i)
-            if weighted is None:
-                total = total + weight * self.expect(self.rate, t, noise, x_t)
-                continue
-            x_t = self.process.marginal(self.x0, t).draw(noise) if x_t is None else x_t
+            x_t = self.draw(t, noise.at(i)) if visits.x_t is None else _part(visits.x_t, i, self.rows)
             prediction = self.denoiser(x_t, t, **self.condition)
             weighted = weighted + weight * self.weighting.rate(prediction, self.process, self.x0, self.fast)
             with torch.no_grad():
                 total = total + weight * BoundWeighting().rate(prediction, self.process, self.x0, self.fast)
         return total, weighted
 
-    def chain_step(self, i: Tensor, noise: Noise) -> Tensor:
-        """E KL of the step t_i -> t_{i-1}, one step index per row."""
+    def chain_steps(self, i: Int[Tensor, "visits batch"], noise: Noise) -> Tensor:
+        """E KL of the steps t_i -> t_{i-1}."""
         chain = self.chain
         assert chain is not None
         grid = chain.grid.to(i.device)
@@ -164,19 +170,17 @@ class _Evaluation:
         closes = noiseless(self.process, self.low)  # the last step ends on the data itself
         first = 2 if closes else 1
         count = self.chain.steps - first + 1
-        total = torch.zeros(self.rows, dtype=torch.float64, device=device)
-        if isinstance(times, Grid):
-            for i in range(first, self.chain.steps + 1):
-                index = torch.full((self.rows,), i, device=device)
-                total = total + self.chain_step(index, self.noise.at("state", i))
+        total, noise = torch.zeros(self.rows, dtype=torch.float64, device=device), self.noise.at("state")
+        if isinstance(times, Grid) and count:
+            index = torch.arange(first, self.chain.steps + 1, device=device).unsqueeze(1).expand(-1, self.rows)
+            total = self.chain_steps(index, noise).sum(0)
         elif count:
             visits = times.visit(self.process, self.x0, 0.0, self.noise)  # of [0, 1], cut into `count` equal parts
-            for n, (u, weight) in enumerate(zip(visits.t, visits.weight, strict=True)):
-                index = first + (u * count).long().clamp_max(count - 1)
-                total = total + count * weight * self.chain_step(index, self.noise.at("state", n))
+            index = first + (visits.t * count).long().clamp_max(count - 1)
+            total = (count * visits.weight * self.chain_steps(index, noise)).sum(0)
         if closes:
-            last = torch.ones(self.rows, dtype=torch.int64, device=device)
-            return total, self.chain_step(last, self.noise.at("last"))
+            last = torch.ones(1, self.rows, dtype=torch.int64, device=device)
+            return total, self.chain_steps(last, self.noise.at("last"))[0]
         return total, self.reconstruction()
 
     def reconstruction(self) -> Tensor:
@@ -190,12 +194,23 @@ class _Evaluation:
             prediction = self.denoiser(x_t, t, **condition) if self.decoder.needs_network else None
             return self.decoder.nll(self.process, prediction, x0, x_t, self.low)
 
-        t = torch.full((self.rows,), self.low, dtype=torch.float64, device=device)
-        return self.expect(nll, t, self.noise.at("decoder"))
+        t = torch.full((1, self.rows), self.low, dtype=torch.float64, device=device)
+        return self.expect(nll, t, self.noise.at("decoder"))[0]
+
+
+def _tiled(x: Tree, n: int) -> Tree:
+    """n copies of every row of a tree of tensors (other values stay)."""
+    return map_leaves(lambda leaf: leaf.repeat(n, *[1] * (leaf.ndim - 1)) if isinstance(leaf, Tensor) else leaf, x)
 
 
 def _part(x: Tree, i: int, rows: int) -> Tree:
     return map_leaves(lambda leaf: leaf[i * rows : (i + 1) * rows], x)
+
+
+def _learned_categories(process: Process) -> bool:
+    if isinstance(process, Product):
+        return any(_learned_categories(leaf) for leaf in process.leaves.values())
+    return isinstance(process, FiniteProcess) and any(p.requires_grad for p in process.parameters())
 
 
 class Objective(nn.Module):
@@ -233,6 +248,11 @@ class Objective(nn.Module):
             raise ValueError("an exact expectation over x_t needs times without drawn states: use Quadrature()")
         if chain and not self.weighting.is_bound:
             raise ValueError("weightings act on the continuous-time integrand; a chain is trained on its bound")
+        if not exact and not isinstance(times, Count) and _learned_categories(process):
+            raise ValueError(
+                "a learned schedule of categories has no unbiased gradient through drawn states: "
+                "use exact=True, or count-based times on Masking"
+            )
         if exact and not self.weighting.is_bound:
             raise ValueError("exact=True computes the bound itself: leave the weighting out")
         self.times = times
@@ -244,14 +264,20 @@ class Objective(nn.Module):
         run = _Evaluation(
             self.denoiser, x0, self.weighting, self.decoder, self.cutoff, self.exact, self.fast, noise, condition
         )
+        prior = self.denoiser.process.prior_kl(x0)
+        if looks(prior) and bool(prior.isinf().any()):
+            raise ValueError(
+                "KL(q(x_1 | x_0) || p_1) is infinite: some of x_0 is left at the last time, where the prior is all MASK; "
+                "end the grid at t = 1"
+            )
         if run.chain is not None:
             diffusion, reconstruction = run.chain_terms(self.times)
-            return Bound(run.chain.prior_kl(x0), diffusion, reconstruction)
+            return Bound(prior, diffusion, reconstruction)
         diffusion, weighted = run.diffusion(self.times)
         if weighted is not None:
             with torch.no_grad():
-                return Bound(run.process.prior_kl(x0), diffusion, run.reconstruction(), weighted)
-        return Bound(run.process.prior_kl(x0), diffusion, run.reconstruction())
+                return Bound(prior, diffusion, run.reconstruction(), weighted)
+        return Bound(prior, diffusion, run.reconstruction())
 
 
 def bound(

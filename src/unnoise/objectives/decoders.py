@@ -3,7 +3,7 @@
 Gaussian             N(x_0; x_eps/alpha_eps, (sigma_eps/alpha_eps)^2): needs no network, and its mean over x_eps is known;
                      with network=True centred at the model's x_0
 DiscretisedGaussian  for data on a grid of levels: the mass that the model's Gaussian puts on the bin of x_0
-Categorical          the model's posterior at x_eps, coordinate by coordinate
+Categorical          the model's posterior at x_eps, coordinate by coordinate (ratios, rates: their kernel to 0)
 Exact                the exact joint law of x_0 given x_eps, from an oracle
 Leaves               one decoder per leaf of a product
 """
@@ -17,8 +17,9 @@ from torch import Tensor
 
 from unnoise.checks import fits, leaf_time, looks
 from unnoise.denoiser import AnyDenoiser, base_process
+from unnoise.laws import Categorical as CategoricalLaw
 from unnoise.laws import Normal, finite_or_inf, sum_coordinates
-from unnoise.predictions import Clean, FinitePrediction, Prediction, ProductPrediction, RawPosterior
+from unnoise.predictions import Clean, FinitePrediction, Prediction, ProductPrediction, Rates, Ratio, RawPosterior
 from unnoise.processes import FiniteProcess, Process, Product
 from unnoise.processes import Gaussian as GaussianProcess
 from unnoise.shapes import Float, Tree
@@ -95,7 +96,12 @@ class Categorical(Decoder):
     def nll(self, process, prediction, x0, x_eps, eps):
         if not isinstance(prediction, FinitePrediction):
             raise _refuse(self, process)
-        log_probs = prediction.to(RawPosterior).log_probs()
+        if isinstance(prediction, Ratio | Rates) and bool((process.schedule.beta(0.0) <= 0).all()):
+            law = prediction.step(0.0)  # ratios of an imperfect network belong to no posterior, but have a kernel to time 0
+            assert isinstance(law, CategoricalLaw)
+            log_probs = law.log_probs
+        else:
+            log_probs = prediction.to(RawPosterior).log_probs()
         return -finite_or_inf(sum_coordinates(log_probs.gather(-1, x0.unsqueeze(-1)).squeeze(-1)))
 
 

@@ -140,11 +140,11 @@ class Posterior(_CleanLaw):
 
     def log_prob(self, x0: Int[Tensor, "batch *shape"], rows: Bool[Tensor, "batch *shape"]) -> Float[Tensor, "rows"]:
         """log theta(x_0^k) at the chosen coordinates only, in one pass over their logits."""
-        logits, target = self._logits(rows), x0[rows].unsqueeze(-1)
+        logits = self._logits(rows)
         valid = self.process.space.valid(logits.device)
         if valid is not None:
             logits = torch.where(valid.expand(*self.x_t.shape, valid.shape[-1])[rows], logits, LOG_ZERO)
-        return logits.gather(-1, target).squeeze(-1) - logits.logsumexp(-1)
+        return -torch.nn.functional.cross_entropy(logits, x0[rows], reduction="none")
 
     def draw(self, noise: Noise) -> Int[Tensor, "batch *shape"]:
         """x_0 given all of x_t."""

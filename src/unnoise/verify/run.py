@@ -59,7 +59,10 @@ def load_process(path: str) -> Process:
     if not hasattr(module, name):
         raise ValueError(f"--process {path!r}: the module {module_name} has no {name!r}")
     found = getattr(module, name)
-    process = found if isinstance(found, Process) else found() if callable(found) else found
+    try:
+        process = found if isinstance(found, Process) else found() if callable(found) else found
+    except TypeError as error:
+        raise ValueError(f"--process {path!r} must be callable without arguments: {error}") from error
     if not isinstance(process, Process):
         raise ValueError(f"--process {path!r} is a {type(process).__name__}, not an unnoise Process or a maker of one")
     return process

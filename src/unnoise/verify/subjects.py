@@ -99,9 +99,10 @@ def gaussian_subject(process: Gaussian, name: str, count: int = 50) -> Subject:
         )
     weights, means, covariances = mixture_components(dimension)
     oracle = mixture(process, weights, means.reshape(-1, *process.space.shape), covariances)
-    points = oracle.draw(NoiseSource(1, count if dimension == 1 else 4))
+    points = oracle.draw(NoiseSource(1, count if dimension == 1 else 2))
     cutoffs = (0.0, 0.1) if process.cutoff == 0 else (1e-3, 0.1)
-    return Subject(name, process, oracle, CONTINUOUS_KINDS, Mean, points, cutoffs, nodes=112)
+    kinds, nodes = (CONTINUOUS_KINDS, 112) if dimension == 1 else ((Clean, Flow), 48)
+    return Subject(name, process, oracle, kinds, Mean, points, cutoffs, nodes)
 
 
 def product_subject(process: Product, name: str) -> Subject:

@@ -35,7 +35,7 @@ class Perturbed(AnyDenoiser):
         kind: Any = type(prediction)
         if isinstance(prediction, ContinuousPrediction):
             phase = source.at("phase").uniform().item() * 6
-            wave = torch.sin(2 * prediction.x_t + 3 * prediction.process.coefficient(prediction.t, prediction.x_t) + phase)
+            wave = torch.sin(2 * prediction.x_t + 3 * prediction.t.reshape(-1, *[1] * (value.ndim - 1)) + phase)
             return kind(value + self.scale * wave, prediction.process, prediction.x_t, prediction.t, **options)
         whole = base_process(self.process).state_space
         space, state = (whole, x_t) if enumerable(whole) else (prediction.process.state_space, prediction.x_t)

@@ -1,0 +1,101 @@
+"""The command: exit status, JSON, filters, a process of one's own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unnoise.cli import main
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        main(list(arguments))
+    captured = capsys.readouterr()
+    return stop.value.code, captured.out, captured.err
+
+
+def test_verify_prints_a_table(capsys):
+    status, out, _ = run(capsys, "verify", "--only", "uniform/linearbeta")
+    assert status == 0
+    head = out.splitlines()[0].split()
+    assert head == ["process", "prediction", "objective", "quantity", "exact", "ours", "error", "tolerance", "verdict"]
+    assert "checks of 1 processes" in out and "0 failed" in out
+
+
+def test_verify_json_is_a_list_of_rows(capsys):
+    status, out, _ = run(capsys, "verify", "--only", "uniform/sizes", "--json")
+    rows = json.loads(out)
+    assert status == 0 and len(rows) > 50
+    keys = {"process", "prediction", "objective", "quantity", "exact", "ours", "error", "tolerance", "verdict"}
+    assert all(set(row) == keys and row["verdict"] == "ok" and row["error"] <= row["tolerance"] for row in rows)
+
+
+def test_a_failed_check_gives_status_1(capsys, monkeypatch):
+    from unnoise.schedules import Linear
+
+    monkeypatch.setattr(Linear, "_d_alpha", lambda self, t: -1.01 + 0 * t)
+    status, out, _ = run(capsys, "verify", "--only", "masking/linear")
+    assert status == 1 and "FAIL" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--only", "nothing"], "matches no process; choose from Gaussian/Linear"),
+        (["--process", "missing"], "write it as package.module:name"),
+        (["--process", "no_such_module:thing"], "No module named"),
+        (["--process", "json:dumps2"], "has no 'dumps2'"),
+        (["--process", "unnoise.verify.rows:render"], "callable without arguments"),
+        (["--process", "math:pi"], "is a float, not an unnoise Process"),
+        (["--process", "a:b", "--only", "c"], "either --process or --only"),
+    ],
+)
+def test_bad_input_gives_status_2(capsys, arguments, message):
+    status, _, err = run(capsys, "verify", *arguments)
+    assert status == 2 and message in err
+
+
+OWN = """
+import torch
+import unnoise as un
+
+def right():
+    return un.Uniform(3, (2,), un.schedules.Polynomial(1.5))
+
+class Wrong(un.Uniform):
+    "Its posterior belongs to a slower clock than its transitions."
+    def log_evidence(self, x_t, s, t):
+        return super().log_evidence(x_t, s, t if s is None else 0.9 * torch.as_tensor(t) + 0.1 * torch.as_tensor(s))
+
+wrong = Wrong(3, (2,))
+large = un.Uniform(50, (20,))
+"""
+
+
+@pytest.mark.parametrize(("name", "status"), [("right", 0), ("wrong", 1), ("large", 2)])
+def test_a_process_of_ones_own(tmp_path, name, status):
+    (tmp_path / "own.py").write_text(OWN)
+    command = [sys.executable, "-m", "unnoise.cli", "verify", "--process", f"own:{name}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == status, done.stdout[-2000:] + done.stderr[-2000:]
+
+
+def test_demo_writes_a_picture(tmp_path, capsys):
+    out = tmp_path / "deep" / "demo.png"
+    status, printed, _ = run(capsys, "demo", "--out", str(out))
+    assert status == 0 and "demo.png" in printed
+    assert out.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" and out.stat().st_size > 50_000
+
+
+def test_importing_unnoise_needs_torch_and_little_else():
+    code = (
+        "import sys, unnoise; "
+        "print([m for m in ('matplotlib','pandas','tyro','accelerate','jaxtyping','scipy','sklearn') if m in sys.modules])"
+    )
+    blocked = "import sys; sys.modules['jaxtyping'] = None; " + code
+    done = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True, cwd=Path.home())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "['jaxtyping']"  # blocked above, and not missed

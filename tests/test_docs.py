@@ -1,0 +1,85 @@
+"""The docs' code runs.
+
+Every ```python block of README.md and docs/*.md is executed; the blocks of a page share one namespace, in order.  An
+```output block says what the python block before it prints, and is compared with it.
+"""
+
+import contextlib
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if page.exists()]
+BLOCK = re.compile(r"^```(python|output)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def run_page(text: str, name: str) -> int:
+    """Execute a page's blocks; raise with the page and the line of what fails.  Returns how many ran."""
+    namespace: dict = {"__name__": "docs"}
+    printed, count = "", 0
+    for block in BLOCK.finditer(text):
+        kind, body = block.groups()
+        line = text.count("\n", 0, block.start(2))  # lines before the block's first
+        if kind == "output":
+            if printed.strip() != body.strip():
+                pytest.fail(f"{name}:{line + 1}: the page says\n{body}\nbut the block before it prints\n{printed}", False)
+            continue
+        out, count = io.StringIO(), count + 1
+        try:
+            with contextlib.redirect_stdout(out):
+                exec(compile("\n" * line + body, name, "exec"), namespace)
+        except Exception as error:
+            own = [frame.lineno for frame in _frames(error) if frame.filename == name]
+            at = error.lineno if isinstance(error, SyntaxError) else own[-1] if own else line + 1
+            pytest.fail(f"{name}:{at}: {type(error).__name__}: {error}", False)
+        printed = out.getvalue()
+    return count
+
+
+def _frames(error: BaseException) -> list:
+    import traceback
+
+    return list(traceback.extract_tb(error.__traceback__))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_page(page.read_text(encoding="utf-8"), page.name)
+
+
+@pytest.mark.parametrize("name", ["guide.md", "theory.md", "own-process.md"])
+def test_pages_hold_code(name):
+    assert "```python\n" in (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def test_runner_names_page_and_line():
+    page = "text\n\n```python\na = 1\n```\n\n```python\nassert a == 1\n1 / 0\n```\n"
+    with pytest.raises(pytest.fail.Exception, match=r"page\.md:9: ZeroDivisionError"):
+        run_page(page, "page.md")
+    with pytest.raises(pytest.fail.Exception, match=r"page\.md:6: the page says"):
+        run_page("```python\nprint(1)\n```\n\n```output\n2\n```\n", "page.md")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+
+def test_own_process_page_shows_the_module():
+    module = (ROOT / "docs" / "examples" / "own_process.py").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "own-process.md").read_text(encoding="utf-8")
+    assert f"```python\n{module}```" in page, "docs/own-process.md and docs/examples/own_process.py differ"
+
+
+def test_own_process_verifies():
+    command = [sys.executable, "-m", "unnoise.cli", "verify", "--process", "own_process:process"]
+    done = subprocess.run(command, cwd=ROOT / "docs" / "examples", capture_output=True, text=True, timeout=50)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
