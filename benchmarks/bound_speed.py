@@ -2,9 +2,9 @@
 
 K = 50,257 categories, batch 8 x 128, float32, forward only, the network excluded (its logits are ready).  The floor is one
 reading of the logits: B L K floats.  A cross-entropy reads them once; the masked bound reads the masked rows (half of
-them on average, as counts are uniform); the uniform bound needs the sum of log(1 + c theta_y) over y too, one more transcendental
-function per logit.  Each figure is the median of alternating runs in one process; memory is the peak above the logits
-themselves, in a process of its own.
+them on average, as counts are uniform); the uniform bound needs the sum of log(1 + c theta_y) over y too, one more
+transcendental function per logit.  Each figure is the median of alternating runs in one process; memory is the peak above
+the logits themselves, in a process of its own.
 
     python benchmarks/bound_speed.py            prints the table
     python benchmarks/bound_speed.py --check    also exits with status 1 above the stated ratios (1.5 and 3)

@@ -9,6 +9,7 @@ import io
 import re
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -34,17 +35,11 @@ def run_page(text: str, name: str) -> int:
             with contextlib.redirect_stdout(out):
                 exec(compile("\n" * line + body, name, "exec"), namespace)
         except Exception as error:
-            own = [frame.lineno for frame in _frames(error) if frame.filename == name]
+            own = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == name]
             at = error.lineno if isinstance(error, SyntaxError) else own[-1] if own else line + 1
             pytest.fail(f"{name}:{at}: {type(error).__name__}: {error}", False)
         printed = out.getvalue()
     return count
-
-
-def _frames(error: BaseException) -> list:
-    import traceback
-
-    return list(traceback.extract_tb(error.__traceback__))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -577,11 +577,28 @@ class PerCoordinate(Schedule):
         columns = [getattr(schedule, name)(t) for schedule in self.schedules]
         return torch.stack(columns, -1).reshape(*t.shape, *self.shape)
 
+    def _alpha(self, t):
+        return self._stack("_alpha", t)
+
+    def _sigma(self, t):
+        return self._stack("_sigma", t)
+
+    def _beta(self, t):
+        return self._stack("_beta", t)
+
+    def _d_alpha(self, t):
+        return self._stack("_d_alpha", t)
+
+    def _d_sigma(self, t):
+        return self._stack("_d_sigma", t)
+
+    def _log_snr(self, t):
+        return self._stack("_log_snr", t)
+
+    def _d_log_snr(self, t):
+        return self._stack("_d_log_snr", t)
+
     def _time_of_log_snr(self, value):
         raise ValueError("coordinates with schedules of their own share no inverse: ask one of `schedules`")
 
     _time_of_beta = _time_of_log_snr
-
-
-for _name in ("_alpha", "_sigma", "_beta", "_d_alpha", "_d_sigma", "_log_snr", "_d_log_snr"):
-    setattr(PerCoordinate, _name, lambda self, t, _name=_name: self._stack(_name, t))

@@ -15,8 +15,9 @@ Command = (
 
 
 def main(arguments: list[str] | None = None) -> None:
-    command = tyro.cli(
-        tyro.conf.OmitArgPrefixes[tyro.conf.OmitSubcommandPrefixes[Command]],  # type: ignore[valid-type]
+    command: Verify | Demo = tyro.cli(
+        Command,  # type: ignore[arg-type]
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
         args=arguments,
         prog="unnoise",
         description="Diffusion models on any state space.",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tqdm import tqdm
 
-from unnoise.verify import checks, render, subjects, user_subject
+from unnoise.verify import Row, checks, render, subjects, user_subject
 
 
 @dataclass(kw_only=True)
@@ -33,7 +33,7 @@ class Verify:
         if self.process and self.only:
             raise ValueError("give either --process or --only")
         chosen = [user_subject(self.process)] if self.process else subjects(self.only)
-        started, rows = time.monotonic(), []
+        started, rows = time.monotonic(), list[Row]()
         with tqdm(chosen, unit="process", disable=not sys.stderr.isatty(), file=sys.stderr, leave=False) as bar:
             for subject in bar:
                 bar.set_description(subject.name)

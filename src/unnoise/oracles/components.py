@@ -160,7 +160,7 @@ class Components(Oracle):
                 f"component weights must be probabilities; the least is {float(weights.min()):g} and they sum to "
                 f"{float(weights.sum()):g}: divide positive weights by their sum"
             )
-        self.log_weights, self.leaves = log_of(weights), leaves
+        self.log_weights, self.leaves = log_of(weights / weights.sum()), leaves
 
     def _list(self, process: Process, leaves: Tree, x: Tree, t: Tree) -> list[tuple[Process, Leaf, Tensor, Tree]]:
         if isinstance(process, Product):

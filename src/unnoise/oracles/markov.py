@@ -43,7 +43,7 @@ class MarkovChain(Oracle):
                     f"(row = destination), so divide it by its sum, or transpose the matrix"
                 )
         self.length = space.shape[0]
-        self.log_initial, self.log_transition = log_of(initial), log_of(transition)
+        self.log_initial, self.log_transition = log_of(initial / initial.sum()), log_of(transition / transition.sum(0))
 
     def _evidence(self, x_t: Tensor, t: Tree) -> Float[Tensor, "batch length size"]:
         process = base_process(self.process)

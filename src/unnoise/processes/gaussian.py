@@ -62,7 +62,7 @@ class Gaussian(Process):
         t = self.times(t, x0)
         return Normal(self.coefficient(self.schedule.alpha(t), x0) * x0, self.coefficient(self.schedule.sigma(t), x0))
 
-    def transition(self, x_s: Tree, s: Tree, t: Tree) -> Law:
+    def transition(self, x_s: Tree, s: Tree, t: Tree) -> Normal:
         x_s = self.space.check(x_s, "x_s")
         s, t = self.times(s, x_s, "s"), self.times(t, x_s)
         ordered(s, t)
@@ -77,7 +77,7 @@ class Gaussian(Process):
         on_x_t = schedule.step_alpha(s, t) * variance_s / variance_t
         return on_x_t, schedule.alpha(s) * step / variance_t, step * variance_s / variance_t
 
-    def posterior(self, x_t: Tree, x0: Tree, s: Tree, t: Tree) -> Law:
+    def posterior(self, x_t: Tree, x0: Tree, s: Tree, t: Tree) -> Normal:
         x_t, x0 = self.space.check(x_t, "x_t"), self.space.check(x0, "x0")
         s, t = self.times(s, x_t, "s"), self.times(t, x_t)
         ordered(s, t)

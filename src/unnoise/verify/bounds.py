@@ -23,7 +23,7 @@ from unnoise.objectives.bound import noiseless
 from unnoise.objectives.closed_forms import CLOSED_FORMS, rate, score_entropy, score_entropy_constant
 from unnoise.oracles import Oracle, normal
 from unnoise.predictions import ContinuousPrediction, FinitePrediction, Posterior, Rates, Ratio, RawPosterior, variances
-from unnoise.processes import Chain, FiniteProcess, Gaussian, Masking, Process
+from unnoise.processes import Chain, FiniteProcess, Gaussian, Masking, Process, Product
 from unnoise.shapes import Tree
 from unnoise.spaces import batch_size, map_leaves
 from unnoise.verify.kernels import dense
@@ -149,7 +149,8 @@ def inequality_checks(subject: Subject, networks: int = 2) -> Iterator[Row]:
 
 
 def _leaf_decoders(process: Process) -> dict[str, decoders.Decoder]:
-    return {name: decoders.default_decoder(leaf) for name, leaf in process.leaves.items()}  # type: ignore[attr-defined]
+    assert isinstance(process, Product)
+    return {name: decoders.default_decoder(leaf) for name, leaf in process.leaves.items()}
 
 
 def _two_inequalities(place: Place, which: str, ours: Tensor, exact: Tensor, scale: float) -> Iterator[Row]:

@@ -15,7 +15,7 @@ from unnoise.laws import Categorical, Joint, Law
 from unnoise.noise import Noise as NoiseSource
 from unnoise.oracles import Oracle, normal
 from unnoise.predictions import Score, variances
-from unnoise.processes import FiniteProcess, Gaussian, Process
+from unnoise.processes import FiniteProcess, Gaussian, Process, Product
 from unnoise.shapes import Tree
 from unnoise.spaces import Finite, batch_size, map_leaves
 from unnoise.verify.rows import Place, Row
@@ -34,6 +34,14 @@ def dense(law_of: Callable[[Tree], Law], sources: Tree, targets: Tree) -> Tensor
     return law_of(repeated).log_prob(tiled).exp().reshape(n, m).T
 
 
+def marginal_matrix(process: Process, data: Tree, points: Tree, t) -> Tensor:
+    return dense(lambda x: process.marginal(x, t), data, points)
+
+
+def transition_matrix(process: Process, points: Tree, s, t) -> Tensor:
+    return dense(lambda x: process.transition(x, s, t), points, points)
+
+
 def finite_kernels(subject: Subject) -> Iterator[Row]:
     process, place = subject.process, Place(subject.name)
     points, data = states(process.state_space), states(process.space)
@@ -42,10 +50,10 @@ def finite_kernels(subject: Subject) -> Iterator[Row]:
     noised = float(dense(lambda x: process.marginal(x, 0.0), data, data).diagonal().min()) < 1 - 1e-12
 
     def transition(s, t) -> Tensor:
-        return dense(lambda x: process.transition(x, s, t), points, points)
+        return transition_matrix(process, points, s, t)
 
     def marginal(t) -> Tensor:
-        return dense(lambda x: process.marginal(x, t), data, points)
+        return marginal_matrix(process, data, points, t)
 
     def rates(times: Tensor) -> Tensor:
         return matrices(process.state_space, process.local, times)
@@ -70,7 +78,7 @@ def finite_kernels(subject: Subject) -> Iterator[Row]:
         own = _bayes(process, points, data, s32, t32)[1]
         yield place.equal(f"float32 posterior, {where}", bayes, own, FLOAT32, largest=True)
     if not noised:
-        start = dense(lambda x: process.marginal(x, 0.0), data, points)
+        start = marginal(0.0)
         yield place.equal("marginal at 0 is the data", (start > 0.5).double(), start, TIGHT)
     if isinstance(process, FiniteProcess):
         yield from _inverse(process, place)
@@ -82,9 +90,9 @@ def _bayes(process: Process, points: Tree, data: Tree, s, t) -> tuple[Tensor, Te
     n, m = batch_size(points), batch_size(data)
     x_t = map_leaves(lambda x: x.repeat_interleave(m, 0), points)
     x0 = map_leaves(lambda x: x.repeat(n, *[1] * (x.ndim - 1)), data)
-    forward = dense(lambda x: process.transition(x, s, t), points, points)  # [x_t, x_s]
-    at_s = dense(lambda x: process.marginal(x, s), data, points)  # [x_s, x_0]
-    at_t = dense(lambda x: process.marginal(x, t), data, points)  # [x_t, x_0]
+    forward = transition_matrix(process, points, s, t)  # [x_t, x_s]
+    at_s = marginal_matrix(process, data, points, s)  # [x_s, x_0]
+    at_t = marginal_matrix(process, data, points, t)  # [x_t, x_0]
     bayes = forward[:, None, :] * at_s.T[None] / at_t[:, :, None]
     possible = at_t > 1e-30
     pairs = possible.flatten()
@@ -126,12 +134,12 @@ def _reverse(subject: Subject) -> Iterator[Row]:
         place = Place(subject.name, kind_name(kind))
         view = oracle.predicting(kind)
         for s, t in ((0.3, 0.6), (1e-5, 1e-4), (0.9, 1 - 1e-4)):
-            at_t = dense(lambda x, t=t: process.marginal(x, t), data, points) @ law
+            at_t = marginal_matrix(process, data, points, t) @ law
             seen = at_t > 1e-12
             here = map_leaves(lambda x, seen=seen: x[seen], points)
             if _has_exact_step(kind):
-                at_s = dense(lambda x, s=s: process.marginal(x, s), data, points) @ law
-                kernel = dense(lambda x, s=s, t=t: process.transition(x, s, t), points, points)
+                at_s = marginal_matrix(process, data, points, s) @ law
+                kernel = transition_matrix(process, points, s, t)
                 joint = kernel * at_s / at_t[:, None].clamp_min(1e-300)  # [x_t, x_s]
                 step = view(here, t).step(s)
                 for path, space in tree_leaves(process.state_space):
@@ -294,7 +302,8 @@ def product_kernels(subject: Subject) -> Iterator[Row]:
     process, oracle, place = subject.process, subject.oracle, Place(subject.name)
     x0, t = subject.points, 0.4
     x_t = process.marginal(x0, t).draw(NoiseSource(11, batch_size(x0)))
-    leaves = process.leaves  # type: ignore[attr-defined]
+    assert isinstance(process, Product)
+    leaves = process.leaves
     total = sum(leaf.marginal(x0[name], t).log_prob(x_t[name]) for name, leaf in leaves.items())
     yield place.equal("marginal multiplies over leaves", total, process.marginal(x0, t).log_prob(x_t), TIGHT)
     exact = process.generator(t).reversed(lambda x: oracle.log_marginal(x, t)).local(x_t)

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 import torch
-from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,9 @@ class Place:
         return self.row(quantity, limit[i], ours[i], excess[i].clamp_min(0), tolerance)
 
     def row(self, quantity: str, exact, ours, error, tolerance: float) -> Row:
-        numbers = (float(v) if not isinstance(v, Tensor) else v.item() for v in (exact, ours, error))
-        return Row(self.process, self.prediction, self.objective, quantity, *numbers, tolerance)
+        return Row(
+            self.process, self.prediction, self.objective, quantity, float(exact), float(ours), float(error), tolerance
+        )
 
 
 def render(rows: Iterable[Row]) -> str:

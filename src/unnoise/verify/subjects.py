@@ -109,13 +109,13 @@ def product_subject(process: Product, name: str) -> Subject:
     """A conditional Gaussian x categorical law, on a product of one leaf of each kind (or of finite leaves only)."""
     leaves = process.leaves
     finite = {key: leaf for key, leaf in leaves.items() if isinstance(leaf, FiniteProcess)}
-    numbers = [key for key, leaf in leaves.items() if isinstance(leaf, Gaussian)]
+    numbers = {key: leaf for key, leaf in leaves.items() if isinstance(leaf, Gaussian)}
     if len(finite) == 1 and len(numbers) == 1 and len(leaves) == 2:
-        (key, leaf), number = next(iter(finite.items())), numbers[0]
-        count, dimension = leaf.space.count, leaves[number].space.dimension  # type: ignore[union-attr]
+        ((key, leaf),), ((number, gaussian),) = finite.items(), numbers.items()
+        count, dimension = leaf.space.count, gaussian.space.dimension
         means = NoiseSource(2, count).at("means").normal((dimension,))
         covariances = (0.3 + NoiseSource(2, count).at("variances").uniform((1,))).unsqueeze(-1) * torch.eye(dimension)
-        means = means.reshape(count, *leaves[number].space.shape)  # type: ignore[union-attr]
+        means = means.reshape(count, *gaussian.space.shape)
         oracle = conditional_gaussian(process, random_law(count), means, covariances)
         kinds = tuple({number: c, key: f} for c, f in zip((Clean, Noise, Flow, Velocity), FINITE_KINDS, strict=True))
         return Subject(
