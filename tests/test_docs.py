@@ -6,6 +6,7 @@ Every ```python block of README.md and docs/*.md is executed; the blocks of a pa
 
 import contextlib
 import io
+import os
 import re
 import subprocess
 import sys
@@ -76,5 +77,8 @@ def test_own_process_page_shows_the_module():
 
 def test_own_process_verifies():
     command = [sys.executable, "-m", "unnoise.cli", "verify", "--process", "own_process:process"]
-    done = subprocess.run(command, cwd=ROOT / "docs" / "examples", capture_output=True, text=True, timeout=50)
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # small tensors: more threads only wait for each other
+    done = subprocess.run(
+        command, cwd=ROOT / "docs" / "examples", env=one_thread, capture_output=True, text=True, timeout=50
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
