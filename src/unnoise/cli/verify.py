@@ -5,6 +5,7 @@ import sys
 import time
 from dataclasses import dataclass
 
+import torch
 from tqdm import tqdm
 
 from unnoise.verify import Row, checks, render, subjects, user_subject
@@ -33,6 +34,7 @@ class Verify:
         if self.process and self.only:
             raise ValueError("give either --process or --only")
         chosen = [user_subject(self.process)] if self.process else subjects(self.only)
+        torch.set_num_threads(1)  # the tensors are tiny, and threads would only wait for each other
         started, rows = time.monotonic(), list[Row]()
         with tqdm(chosen, unit="process", disable=not sys.stderr.isatty(), file=sys.stderr, leave=False) as bar:
             for subject in bar:

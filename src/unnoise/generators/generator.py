@@ -48,7 +48,7 @@ def neighbours(x: Tree, path: tuple[str, ...], space: Space) -> Tree:
     value off the space.
     """
     assert isinstance(space, Finite)
-    leaf = pick(x, path).flatten(1)
+    leaf = _flat(pick(x, path))
     rows, dimension, size = leaf.shape[0], leaf.shape[1], space.size
     copies = leaf[:, None, None, :].expand(rows, dimension, size, dimension).clone()
     k = torch.arange(dimension, device=leaf.device)
@@ -110,8 +110,8 @@ class Generator:
         assert isinstance(space, Finite)
         out = pick(self.local(x), path).log_rates
         around = neighbours(x, path, space)
-        rates = pick(self.local(around), path).log_rates.flatten(1, -2)  # [batch*d*size, d, size]
-        state = pick(x, path).flatten(1)
+        rates = pick(self.local(around), path).log_rates  # [batch*d*size, *shape, size]
+        state = _flat(pick(x, path))
         rows, dimension = state.shape
         rates = rates.reshape(rows, dimension, space.size, dimension, space.size)
         k = torch.arange(dimension, device=state.device)
@@ -162,7 +162,7 @@ class Generator:
                     if value is None:
                         return None
                     value = value.expand(pick(x, other).shape) if not jumps else value
-                    flat = value.flatten(1, -2) if jumps else value.flatten(1)
+                    flat = value.reshape(len(value), -1, value.shape[-1]) if jumps else _flat(value)
                     mask = torch.zeros(flat.shape[1], dtype=torch.bool, device=flat.device)
                     if other == path:
                         mask[k] = True
@@ -189,6 +189,11 @@ class Generator:
         return Generator(self.space, lambda x: plus(self.local(x), other.local(x)))
 
 
+def _flat(x: Tensor) -> Tensor:
+    """One row of coordinates per example; a scalar state has one."""
+    return x.reshape(len(x), -1)
+
+
 def _rows(value: Tensor, like: Tensor) -> Tensor:
     return value.reshape(-1, *[1] * (like.ndim - 1))
 
@@ -204,7 +209,7 @@ def _derivatives(phi: Function, x: Tree, path: tuple[str, ...], second: bool = T
         if not second:
             return gradient, gradient
         columns = []
-        for column in gradient.flatten(1).unbind(1) if gradient.ndim > 1 else [gradient]:
+        for column in _flat(gradient).unbind(1):
             again = torch.autograd.grad(column.sum(), leaf, retain_graph=True)[0] if column.requires_grad else 0 * leaf
             columns.append(again)
         k = range(len(columns))

@@ -63,21 +63,12 @@ class Bound:
         return f"Bound(mean over {len(self.prior)} examples: {terms})"
 
 
-def noiseless(process: Process, t: float) -> bool:
-    """Whether x_t = x_0 at this time."""
-    process = base_process(process)
-    if isinstance(process, Product):
-        return all(noiseless(leaf, t) for leaf in process.leaves.values())
-    noise = process.schedule.beta(t) if isinstance(process, FiniteProcess) else process.schedule.sigma(t)  # type: ignore
-    return bool((noise <= 0).all())
-
-
 def _refuse_divergent(process: Process, low: float, name: str = "") -> None:
     """Continuous data without noise at the cut-off: the integral is infinite."""
     if isinstance(process, Product):
         for leaf, part in process.leaves.items():
             _refuse_divergent(part, low, f" of leaf '{leaf}'")
-    if isinstance(process, Gaussian) and noiseless(process, low):
+    if isinstance(process, Gaussian) and process.noiseless(low):
         raise ValueError(
             f"sigma{name} is 0 at the cut-off t = {low:g}, where the bound of continuous data diverges: choose a cut-off > 0"
         )
@@ -167,7 +158,7 @@ class _Evaluation:
         """(diffusion, reconstruction) of a chain."""
         assert self.chain is not None
         device = first_leaf(self.x0).device
-        closes = noiseless(self.process, self.low)  # the last step ends on the data itself
+        closes = self.process.noiseless(self.low)  # the last step ends on the data itself
         first = 2 if closes else 1
         count = self.chain.steps - first + 1
         total, noise = torch.zeros(self.rows, dtype=torch.float64, device=device), self.noise.at("state")
@@ -185,7 +176,7 @@ class _Evaluation:
 
     def reconstruction(self) -> Tensor:
         device = first_leaf(self.x0).device
-        if noiseless(self.process, self.low):
+        if self.process.noiseless(self.low):
             return torch.zeros(self.rows, dtype=torch.float64, device=device)
         if not (self.decoder.needs_state or self.decoder.needs_network):
             return self.decoder.nll(self.process, None, self.x0, None, self.low)

@@ -96,7 +96,7 @@ class Categorical(Decoder):
     def nll(self, process, prediction, x0, x_eps, eps):
         if not isinstance(prediction, FinitePrediction):
             raise _refuse(self, process)
-        if isinstance(prediction, Ratio | Rates) and bool((process.schedule.beta(0.0) <= 0).all()):
+        if isinstance(prediction, Ratio | Rates) and process.noiseless(0.0):
             law = prediction.step(0.0)  # ratios of an imperfect network belong to no posterior, but have a kernel to time 0
             assert isinstance(law, CategoricalLaw)
             log_probs = law.log_probs

@@ -158,11 +158,16 @@ class Posterior(_CleanLaw):
         if isinstance(other, Transition):
             raise refuse(other, cls, "a general kernel of one grid pair is not the kernel of any posterior")
         # m(y)/m(x_t) = ratio, and theta is proportional to Q_t^-1 m
-        ratio = torch.where(other._moves(), other.log_ratio(), LOG_ZERO).scatter(-1, x_t.unsqueeze(-1), 0.0)
+        moves, movable = other._moves(), process.movable(x_t).unsqueeze(-1)
+        if looks(moves):
+            sizes = torch.as_tensor(process.space.size if process.space.sizes is None else process.space.sizes)
+            needed = sizes + (process.state_space.size - process.space.size) - 1
+            if bool((movable.squeeze(-1) & (moves.sum(-1) < needed)).any()):
+                raise refuse(other, cls, "not every state leads to x_t, so some ratios are not known")
+        ratio = torch.where(moves, other.log_ratio(), LOG_ZERO).scatter(-1, x_t.unsqueeze(-1), 0.0)
         m = ratio.exp()
         theta = process.inverse(m / m.sum(-1, keepdim=True), None, other.t)
         size = process.space.size
-        movable = process.movable(x_t).unsqueeze(-1)
         if looks(theta):
             wrong = movable & ((theta < -1e-6) | (theta[..., size:].abs().sum(-1, keepdim=True) > 1e-6))
             if bool(wrong.any()):

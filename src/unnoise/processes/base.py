@@ -28,7 +28,7 @@ class Process(nn.Module):
 
     space: Space
     state_space: Space
-    cutoff: float  # the earliest time that the bound visits unless told otherwise
+    cutoff: float = 0.0  # the earliest time that the bound visits unless told otherwise
 
     @abstractmethod
     def prior(self, rows: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Law: ...
@@ -52,6 +52,10 @@ class Process(nn.Module):
 
     @abstractmethod
     def reverse(self, x_t: Tree, x0: Tree, t: Tree) -> Reversal: ...
+
+    @abstractmethod
+    def noiseless(self, t: float) -> bool:
+        """Whether x_t = x_0 at this time."""
 
     @abstractmethod
     def movable(self, x_t: Tree) -> Tree:

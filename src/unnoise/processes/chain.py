@@ -88,6 +88,9 @@ class Chain(Process):
     def reverse(self, x_t: Tree, x0: Tree, t: Tree) -> Reversal:
         return self.process.reverse(x_t, x0, t)
 
+    def noiseless(self, t: float) -> bool:
+        return self.process.noiseless(t)
+
     def movable(self, x_t: Tree) -> Tree:
         return self.process.movable(x_t)
 

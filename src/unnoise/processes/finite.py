@@ -111,13 +111,19 @@ class FiniteProcess(Process):
     def reverse(self, x_t: Tree, x0: Tree, t: Tree) -> Reversal:
         return Conditioned(self, x_t, x0, t)
 
+    def noiseless(self, t: float) -> bool:
+        """Every category is still itself with probability one."""
+        x = torch.arange(self.space.size).reshape(-1, *[1] * len(self.space.shape)).expand(-1, *self.space.shape)
+        x = x if self.space.sizes is None else torch.minimum(x, self.space.sizes - 1)
+        return bool((at(self.log_evidence(x, None, t), x) >= 0).all())
+
     def carry_over(self, x_t: Tensor, log_theta: Tensor) -> Tensor:
         """Put into a clean law what x_t gives away with certainty; nothing, unless the family says otherwise."""
         return log_theta
 
     def support(self, x0: Tree, t: Tree) -> tuple[Tree, Tensor]:
         points = self.state_space.states().to(x0.device)
-        log_q = self.marginal(x0, t).log_probs.flatten(1, -2)  # [batch, d, size]
+        log_q = self.marginal(x0, t).log_probs.reshape(x0.shape[0], -1, self.state_space.size)  # [batch, d, size]
         flat = points.reshape(len(points), -1)  # [nodes, d]
         picked = log_q[:, torch.arange(flat.shape[1], device=x0.device), flat]  # [batch, nodes, d]
         nodes = points.unsqueeze(1).expand(-1, x0.shape[0], *points.shape[1:])

@@ -101,6 +101,9 @@ class Gaussian(Process):
     def reverse(self, x_t: Tree, x0: Tree, t: Tree) -> Reversal:
         return Conditioned(self, x_t, x0, t)
 
+    def noiseless(self, t: float) -> bool:
+        return bool((self.schedule.sigma(t) <= 0).all())
+
     def movable(self, x_t: Tree) -> Tree:
         return torch.ones_like(x_t, dtype=torch.bool)
 

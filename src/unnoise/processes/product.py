@@ -74,6 +74,9 @@ class Product(Process):
     def reverse(self, x_t: Tree, x0: Tree, t: Tree) -> Reversal:
         return ProductReversal(self._each("reverse", x_t, x0, times=(t,)))
 
+    def noiseless(self, t: float) -> bool:
+        return all(leaf.noiseless(t) for leaf in self.leaves.values())
+
     def movable(self, x_t: Tree) -> Tree:
         return self._each("movable", x_t, times=())
 

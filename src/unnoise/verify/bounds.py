@@ -19,7 +19,6 @@ from unnoise.generators.kolmogorov import code, enumerable, matrices, solve, sta
 from unnoise.laws import Law
 from unnoise.noise import Noise as NoiseSource
 from unnoise.objectives import Count, Importance, Quadrature, bound, decoders
-from unnoise.objectives.bound import noiseless
 from unnoise.objectives.closed_forms import CLOSED_FORMS, rate, score_entropy, score_entropy_constant
 from unnoise.oracles import Oracle, normal
 from unnoise.predictions import ContinuousPrediction, FinitePrediction, Posterior, Rates, Ratio, RawPosterior, variances
@@ -85,7 +84,7 @@ def model_law(model: AnyDenoiser, eps: float, decoder: decoders.Decoder, data: T
         return matrices(process.state_space, lambda x, t: model(x, t).local(), times)
 
     law = solve(rates, _prior(process, points), 1.0, eps, 1e-10)
-    if noiseless(process, eps):
+    if process.noiseless(eps):
         return law[code(process.state_space, data)]
     return _decode(model, process, law, eps, decoder, data)
 
@@ -125,7 +124,7 @@ def inequality_checks(subject: Subject, networks: int = 2) -> Iterator[Row]:
     if not enumerable(process.state_space) or batch_size(states(process.state_space)) > 40:
         return
     data = states(process.space)
-    clean = noiseless(process, 0.0)
+    clean = process.noiseless(0.0)
     for kind in subject.kinds:
         factorised = _factorises(kind)
         eps = 0.0 if clean and (factorised == "leave-one-out" or (factorised and isinstance(process, Masking))) else 0.02
@@ -192,13 +191,19 @@ def chain_checks(subject: Subject) -> Iterator[Row]:
         limit = bound(
             oracle.predicting(free), x, exact=True, times=Quadrature(subject.nodes), cutoff=eps, decoder=oracle.decoder
         ).total
-        gaps = []
-        for count in steps:
+        place, gaps = Place(subject.name, kind_name(kind), DISCRETE), []
+        leaps = bool(set(_flat(kind)) & {Ratio, Rates})  # held rates settle later: the gap changes sign on its way
+        counts = (128, 256, 512) if leaps else steps
+        for count in counts:
             chain = Chain(process, torch.linspace(eps, 1.0, count + 1, dtype=torch.float64))
             ours = bound(oracle.predicting(kind, chain), x, exact=True, decoder=oracle.decoder).total
             gaps.append((ours - limit).abs().mean())
-        place = Place(subject.name, kind_name(kind), DISCRETE)
-        yield place.equal("order of the T-step bound in 1/T", 1.0, fitted_order(steps, gaps), 0.25)
+        if not torch.stack(gaps).isfinite().all():
+            continue  # one leap cannot reach every state under sparse rates: an infinite bound, and rightly so
+        if max(gaps) < 1e-9:
+            yield place.equal("T-step bound of a kernel that is exact at any step", limit, ours, IDENTITY)
+        else:
+            yield place.equal("order of the T-step bound in 1/T", 1.0, fitted_order(counts, gaps), 0.25)
 
 
 def fitted_order(steps: tuple[int, ...], gaps: list[Tensor]) -> Tensor:
@@ -263,7 +268,7 @@ def estimator_checks(subject: Subject, draws: int = 4000) -> Iterator[Row]:
     for rule in rules:
         place = Place(subject.name, kind_name(oracle.kinds), f"bound, {type(rule).__name__} times")
         values = bound(oracle, many, times=rule, cutoff=eps, decoder=oracle.decoder, seed=50).total
-        error = values.std() / draws**0.5
+        error = values.std() / draws**0.5 + 1e-12  # one masked coordinate leaves the estimator no variance at all
         gap = (values.mean() - exact[0]).abs() / error
         yield place.row("mean over random times, error in standard errors", exact[0], values.mean(), gap, 4.0)
 

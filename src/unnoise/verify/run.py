@@ -69,4 +69,4 @@ def load_process(path: str) -> Process:
 
 
 def user_subject(path: str) -> Subject:
-    return subject_of(load_process(path), path.partition(":")[2])
+    return subject_of(load_process(path), path)

@@ -74,7 +74,7 @@ def finite_subject(process: FiniteProcess, name: str) -> Subject:
             f"such as size 3 and shape (2,)"
         )
     oracle = table(process, random_law(space.count))
-    clean_start = bool((process.log_evidence(space.states()[:1], None, 0.0).exp() > 0).sum() == space.dimension)
+    clean_start = process.noiseless(0.0)
     cutoffs = (0.0, 1e-3, 0.1) if clean_start else (0.0, 0.1)
     return Subject(name, process, oracle, FINITE_KINDS, Transition, space.states(), cutoffs)
 
@@ -191,6 +191,7 @@ def _uniform() -> Iterator[Subject]:
     for schedule in (schedules.Linear(), schedules.Cosine(), schedules.LinearBeta(), schedules.LogSNRLinear()):
         yield finite_subject(Uniform(3, (2,), schedule), f"Uniform/{type(schedule).__name__}")
     yield finite_subject(Uniform([2, 4]), "Uniform/sizes")
+    yield finite_subject(Uniform(4), "Uniform/scalar")
     own = schedules.PerCoordinate([schedules.Linear(), schedules.LinearBeta()])
     yield finite_subject(Uniform(3, (2,), own), "Uniform/PerCoordinate")
     yield _sequence(Uniform(3, (3,)), "Uniform/sequence")

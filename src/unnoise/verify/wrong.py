@@ -9,12 +9,16 @@ from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.generators.kolmogorov import code, enumerable
 from unnoise.noise import Noise as NoiseSource
 from unnoise.oracles import Oracle
-from unnoise.predictions import ContinuousPrediction, Prediction, ProductPrediction, RawPosterior
+from unnoise.predictions import ContinuousPrediction, Prediction, ProductPrediction, Rates, Ratio, RawPosterior
 from unnoise.shapes import Tree
 
 
 class Perturbed(AnyDenoiser):
-    """The oracle's prediction + scale * (A(x_t) + B(x_t) t) on finite spaces, a smooth wave on Euclidean ones."""
+    """The oracle's prediction + scale * (A(x_t) + B(x_t) t) on finite spaces, a smooth wave on Euclidean ones.
+
+    Errors of ratios and rates fade like 1 - t: under noise with alpha_1 = 0 the rates are unbounded at t = 1, and the bound
+    of a network whose error did not fade there would be infinite.
+    """
 
     def __init__(self, oracle: Oracle, scale: float, seed: int):
         super().__init__()
@@ -35,16 +39,20 @@ class Perturbed(AnyDenoiser):
         kind: Any = type(prediction)
         if isinstance(prediction, ContinuousPrediction):
             phase = source.at("phase").uniform().item() * 6
-            wave = torch.sin(2 * prediction.x_t + 3 * prediction.t.reshape(-1, *[1] * (value.ndim - 1)) + phase)
+            wave = torch.sin(2 * prediction.x_t + 3 * _rows(prediction.t, value) + phase)
             return kind(value + self.scale * wave, prediction.process, prediction.x_t, prediction.t, **options)
         whole = base_process(self.process).state_space
         space, state = (whole, x_t) if enumerable(whole) else (prediction.process.state_space, prediction.x_t)
-        wrong = value + self.scale * self._table(value, code(space, state), prediction.t)
+        fade = _rows(1 - prediction.t, value) if isinstance(prediction, Ratio | Rates) else 1.0
+        wrong = value + self.scale * fade * self._table(value, code(space, state), prediction.t)
         return kind(wrong, prediction.process, prediction.x_t, prediction.t, **options)
 
     def _table(self, value: Tensor, state: Tensor, t: Tensor) -> Tensor:
         """One random entry per state, the same whenever the state comes again."""
         rows = NoiseSource(self.seed, state)
         shape = tuple(value.shape[1:])
-        clock = t.reshape(-1, *[1] * len(shape))
-        return rows.at("level").normal(shape) + rows.at("slope").normal(shape) * clock
+        return rows.at("level").normal(shape) + rows.at("slope").normal(shape) * _rows(t, value)
+
+
+def _rows(t: Tensor, like: Tensor) -> Tensor:
+    return t.reshape(-1, *[1] * (like.ndim - 1))
