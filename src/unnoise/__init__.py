@@ -5,7 +5,7 @@ categories and any product of them under one theory and one API.
 """
 
 from unnoise import generators, objectives, oracles, processes, schedules, spaces
-from unnoise.denoiser import Denoiser
+from unnoise.denoiser import Denoiser, fit_variance
 from unnoise.generators import Generator, divergence
 from unnoise.noise import Noise as NoiseSource
 from unnoise.objectives import (
@@ -76,6 +76,7 @@ __all__ = [
     "bound",
     "decoders",
     "divergence",
+    "fit_variance",
     "generators",
     "objectives",
     "oracles",

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from unnoise.checks import as_times, fits, fits_times, leaf_time
+from unnoise.noise import Noise as NoiseSource
 from unnoise.predictions import (
     Clean,
     ContinuousPrediction,
@@ -155,3 +156,25 @@ def _check_output(output: Tree, expected: list[tuple]) -> None:
         raise ValueError(f"the network returned shape {tuple(output.shape)}; expected {expected[0]}")
     if not output.dtype.is_floating_point:
         raise TypeError(f"the network returned dtype {output.dtype}; it must return floating point numbers")
+
+
+@torch.no_grad()
+def fit_variance(denoiser: Denoiser, x0: Tensor, noise: NoiseSource | None = None, **condition: Any) -> Denoiser:
+    """The denoiser with the optimal reverse variance of its chain, measured on data.
+
+    At each grid time the mean of |x_0 - x_model|^2 per coordinate takes the place of Var(x_0 | x_t): among variances that
+    depend on time alone it makes the chain's bound smallest (see `variances.Optimal`).
+    """
+    chain = denoiser.process
+    if not (isinstance(chain, Chain) and isinstance(chain.process, Gaussian)):
+        raise TypeError("an optimal variance is fitted to a Gaussian chain: Denoiser(network, Chain(Gaussian(...), T))")
+    x0 = chain.space.check(x0, "x0")
+    noise = noise if noise is not None else NoiseSource.fresh(x0.shape[0], x0.device)
+    values = []
+    for i, t in enumerate(chain.grid[1:].to(x0.device)):
+        x_t = chain.marginal(x0, t).draw(noise.at("fit", i))
+        prediction = denoiser(x_t, t, **condition)
+        assert isinstance(prediction, ContinuousPrediction)
+        values.append((x0 - prediction.to(Clean).value).double().square().mean())
+    clean_variance = variances.fitted(chain.grid[1:], torch.stack(values).cpu())
+    return Denoiser(denoiser.network, chain, denoiser.kinds, variances.Optimal(clean_variance), denoiser.kernel)

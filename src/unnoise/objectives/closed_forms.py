@@ -101,7 +101,7 @@ def uniform_divergence(prediction: Posterior, x0: Tensor) -> Float[Tensor, "batc
     rows_of_valid = None if valid is None else valid.expand(*x0.shape, valid.shape[-1]).reshape(-1, valid.shape[-1])
     features = prediction.features.flatten(0, x0.ndim - 1)
     head = prediction.head
-    chunk = max(1, CHUNK // process.space.size)
+    chunk = max(1, (CHUNK if x0.device.type == "cpu" else 64 * CHUNK) // process.space.size)
     out = []
     for i in range(0, len(features), chunk):
         part = slice(i, i + chunk)

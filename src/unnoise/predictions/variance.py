@@ -5,7 +5,8 @@
     Learned     the network returns a pair (prediction, v); log variance = v log Forward + (1 - v) log Posterior
     Optimal     sigma_{s|t}^2 + c^2 Var(x_0 | x_t), c the posterior mean's factor on x_0: by the law of total variance
                 this is the variance that the exact reverse kernel has, so no other Gaussian is nearer to it.
-                The inner variance is a function of (x_t, t): exact from an oracle, or fitted to data per grid time.
+                The inner variance is a function of (x_t, t): exact from an oracle, or measured on data per grid time
+                (`unnoise.fit_variance`).
 
 As steps shrink all of them tend to g^2 dt, and the bound no longer depends on the choice.
 """

@@ -132,6 +132,9 @@ class RankOne(FiniteProcess):
         noise = self.log_noise(q.dtype, q.device).exp()
         return (q - fresh * noise * q.sum(-1, keepdim=True)) / keep
 
+    def noiseless(self, t: float) -> bool:
+        return bool((self.schedule.beta(t) <= 0).all())
+
     def prior(self, rows: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Law:
         x = torch.zeros(rows, *self.space.shape, dtype=torch.int64, device=device)
         return NoiseLaw(self, x, dtype or torch.float64)

@@ -112,8 +112,9 @@ class FiniteProcess(Process):
         return Conditioned(self, x_t, x0, t)
 
     def noiseless(self, t: float) -> bool:
-        """Every category is still itself with probability one."""
-        x = torch.arange(self.space.size).reshape(-1, *[1] * len(self.space.shape)).expand(-1, *self.space.shape)
+        """The first categories are still themselves with probability one (a row each, never K of them)."""
+        count = min(self.space.size, 4)
+        x = torch.arange(count).reshape(-1, *[1] * len(self.space.shape)).expand(-1, *self.space.shape)
         x = x if self.space.sizes is None else torch.minimum(x, self.space.sizes - 1)
         return bool((at(self.log_evidence(x, None, t), x) >= 0).all())
 

@@ -117,7 +117,7 @@ def product_subject(process: Product, name: str) -> Subject:
         covariances = (0.3 + NoiseSource(2, count).at("variances").uniform((1,))).unsqueeze(-1) * torch.eye(dimension)
         means = means.reshape(count, *gaussian.space.shape)
         oracle = conditional_gaussian(process, random_law(count), means, covariances)
-        kinds = tuple({number: c, key: f} for c, f in zip((Clean, Noise, Flow, Velocity), FINITE_KINDS, strict=True))
+        kinds = tuple({number: c, key: f} for c, f in zip(CONTINUOUS_KINDS, (*FINITE_KINDS, Posterior), strict=True))
         return Subject(
             name, process, oracle, kinds, {number: Mean, key: Transition}, oracle.draw(NoiseSource(3, 6)), (1e-2, 0.1), 80
         )
@@ -210,6 +210,8 @@ def _product() -> Iterator[Subject]:
     yield product_subject(Product(y=Gaussian((1,)), c=Masking(3, (1,))), "Product/Gaussian×Masking")
     mixed = Product(y=Gaussian((1,), schedules.Linear()), c=Uniform(3, (1,), schedules.LinearBeta()))
     yield product_subject(mixed, "Product/Gaussian×Uniform")
+    exploding = Product(y=Gaussian((1,), schedules.VE()), c=Uniform(3, (1,), schedules.Cosine()))
+    yield product_subject(exploding, "Product/VE×Cosine")
     nested = Product(a=Uniform(2, (1,)), b=Product(c=Masking(2, (1,)), d=Uniform([2, 3])))
     yield product_subject(nested, "Product/nested")
 
