@@ -1,0 +1,138 @@
+"""Schedules made from something else: two functions, an SDE, one schedule per coordinate."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from unnoise.schedules.base import Schedule, rounded
+
+
+class Custom(Schedule):
+    """A schedule from two functions of a float64 time tensor; derivatives by autograd, inverses by bisection."""
+
+    def __init__(self, alpha: Callable[[Tensor], Tensor], sigma: Callable[[Tensor], Tensor]):
+        super().__init__()
+        self._alpha_function, self._sigma_function = alpha, sigma
+        for name, function in (("alpha", alpha), ("sigma", sigma)):
+            value = function(torch.linspace(0, 1, 3, dtype=torch.float64))
+            if not (isinstance(value, Tensor) and value.shape == (3,)):
+                found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+                raise TypeError(
+                    f"{name}(t) returned {found} for t of shape (3,): return one number per time, as torch.ones_like(t) does"
+                )
+        self.validate()
+
+    def _alpha(self, t):
+        return self._alpha_function(t)
+
+    def _sigma(self, t):
+        return self._sigma_function(t)
+
+
+class FromSDE(Schedule):
+    """The schedule of dx = f(t) x dt + g(t) dw, from f and g^2 as functions of a float64 time tensor, smooth on [0, 1]:
+
+        alpha = exp(int_0^t f),    sigma^2 = int_0^t g^2(u) (alpha_t/alpha_u)^2 du,
+
+    by Gauss-Legendre quadrature, the inner integral at the nodes of the outer.  There is no noise at t = 0.
+    """
+
+    def __init__(self, drift: Callable[[Tensor], Any], diffusion: Callable[[Tensor], Any], nodes: int = 32):
+        super().__init__()
+        self._drift_function, self._diffusion_function = drift, diffusion
+        points, weights = np.polynomial.legendre.leggauss(nodes)
+        self._nodes, self._weights = torch.as_tensor((points + 1) / 2), torch.as_tensor(weights / 2)
+        t = torch.linspace(0, 1, 1025, dtype=torch.float64)
+        for name, value in (("drift", self._f(t)), ("diffusion", self._g2(t))):
+            bad = ~value.isfinite() | ((value < 0) if name == "diffusion" else False)
+            if bool(bad.any()):
+                i = int(bad.nonzero()[0, 0])
+                raise ValueError(
+                    f"{name} = {value[i].item():g} at t = {t[i].item():.4f}; "
+                    f"the drift must be finite on [0, 1], and the diffusion g^2 finite and not negative"
+                )
+        self.validate()
+
+    def _f(self, t):
+        return self._drift_function(t) + torch.zeros_like(t)
+
+    def _g2(self, t):
+        return self._diffusion_function(t) + torch.zeros_like(t)
+
+    def _integral(self, function: Callable[[Tensor], Tensor], t: Tensor) -> Tensor:
+        """int_0^t of a function."""
+        return t * (function(t.unsqueeze(-1) * self._nodes.to(t.device)) * self._weights.to(t.device)).sum(-1)
+
+    def _log_alpha(self, t):
+        return self._integral(self._f, t)
+
+    def _alpha(self, t):
+        return self._log_alpha(t).exp()
+
+    def _beta(self, t):
+        return -torch.expm1(self._log_alpha(t))
+
+    def _sigma(self, t):
+        end = self._log_alpha(t).unsqueeze(-1)
+        return self._integral(lambda u: self._g2(u) * (2 * (end - self._log_alpha(u))).exp(), t).sqrt()
+
+    def _d_alpha(self, t):
+        return self._f(t) * self._alpha(t)
+
+    def _d_sigma(self, t):
+        sigma = self._sigma(t)
+        return (0.5 * self._g2(t) + self._f(t) * sigma.square()) / sigma
+
+    def _d_log_snr(self, t):
+        return -self._g2(t) / self._sigma(t).square()
+
+    @rounded
+    def diffusion(self, t):
+        """g^2, as given."""
+        return self._g2(t)
+
+
+class PerCoordinate(Schedule):
+    """One schedule per coordinate: `alpha(t)` has the shape of t followed by the coordinates' shape."""
+
+    def __init__(self, schedules: Sequence[Schedule], shape: Sequence[int] | None = None):
+        super().__init__()
+        if not schedules or any(schedule.shape for schedule in schedules):
+            raise ValueError("PerCoordinate takes one scalar schedule per coordinate")
+        self.schedules = nn.ModuleList(schedules)
+        self.shape = (len(schedules),) if shape is None else tuple(shape)
+        if torch.Size(self.shape).numel() != len(schedules):
+            raise ValueError(f"{len(schedules)} schedules do not fill the shape {self.shape}")
+
+    def _stack(self, name: str, t: Tensor) -> Tensor:
+        columns = [getattr(schedule, name)(t) for schedule in self.schedules]
+        return torch.stack(columns, -1).reshape(*t.shape, *self.shape)
+
+    def _alpha(self, t):
+        return self._stack("_alpha", t)
+
+    def _sigma(self, t):
+        return self._stack("_sigma", t)
+
+    def _beta(self, t):
+        return self._stack("_beta", t)
+
+    def _d_alpha(self, t):
+        return self._stack("_d_alpha", t)
+
+    def _d_sigma(self, t):
+        return self._stack("_d_sigma", t)
+
+    def _log_snr(self, t):
+        return self._stack("_log_snr", t)
+
+    def _d_log_snr(self, t):
+        return self._stack("_d_log_snr", t)
+
+    def _time_of_log_snr(self, value):
+        raise ValueError("coordinates with schedules of their own share no inverse: ask one of `schedules`")
+
+    _time_of_beta = _time_of_log_snr
