@@ -22,7 +22,7 @@ def test_verify_prints_a_table(capsys):
     assert status == 0
     head = out.splitlines()[0].split()
     assert head == ["process", "prediction", "objective", "quantity", "exact", "ours", "error", "tolerance", "verdict"]
-    assert "checks of 1 processes" in out and "0 failed" in out
+    assert "checks of 1 process in" in out and "0 failed" in out
 
 
 def test_verify_json_is_a_list_of_rows(capsys):

@@ -369,6 +369,12 @@ SCHEDULES = [
 ]
 
 GRIDS = [
+    (
+        "empty batch",
+        lambda: un.bound(un.Denoiser(same, gaussian), numbers[:0]),
+        ValueError,
+        r"x0 has no rows: pass at least one",
+    ),
     ("no steps", lambda: un.Chain(gaussian, 0), ValueError, r"chain of 0 steps: at least one"),
     (
         "grid that repeats",

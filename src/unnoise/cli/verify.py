@@ -46,7 +46,8 @@ class Verify:
         else:
             print(render(rows))
             seconds = time.monotonic() - started
-            print(f"\n{len(rows)} checks of {len(chosen)} processes in {seconds:.0f} s: {len(failed)} failed")
+            noun = "process" if len(chosen) == 1 else "processes"
+            print(f"\n{len(rows)} checks of {len(chosen)} {noun} in {seconds:.0f} s: {len(failed)} failed")
             if failed:
                 print(f"\nfailed:\n{render(failed)}")
         return 1 if failed else 0

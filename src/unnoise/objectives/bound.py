@@ -251,6 +251,8 @@ class Objective(nn.Module):
     def forward(self, x0: Tree, noise: Noise | None = None, **condition: Any) -> Bound:
         x0 = self.denoiser.process.space.check(x0, "x0")
         leaf = first_leaf(x0)
+        if not leaf.shape[0]:
+            raise ValueError("x0 has no rows: pass at least one example")
         noise = noise if noise is not None else Noise.fresh(leaf.shape[0], leaf.device)
         run = _Evaluation(
             self.denoiser, x0, self.weighting, self.decoder, self.cutoff, self.exact, self.fast, noise, condition

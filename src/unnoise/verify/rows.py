@@ -71,7 +71,7 @@ def render(rows: Iterable[Row]) -> str:
             f"{row.exact:.8g}",
             f"{row.ours:.8g}",
             f"{row.error:.1e}",
-            f"{row.tolerance:.0e}",
+            f"{row.tolerance:.1e}",
             "ok" if row.ok else "FAIL",
         )
         for row in rows
