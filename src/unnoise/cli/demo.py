@@ -56,7 +56,7 @@ def denoising(oracle: Oracle, rows: int, grid: Tensor, noise: Noise) -> list[Ten
 def draw(out: Path, seed: int) -> None:
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(2, 2, figsize=(12, 7), sharex=True, constrained_layout=True)
+    figure, axes = plt.subplots(2, 2, figsize=(13, 7), constrained_layout=True)
     figure.suptitle("Noising and exact denoising: one theory, two spaces", fontsize=14)
     _continuous(axes[0], seed)
     _finite(axes[1], seed)
@@ -108,9 +108,9 @@ def _finite(axes, seed: int) -> None:
             state = path[round(float(t) * STEPS)]
             for row in range(rows):
                 text = "".join("▒" if c == process.mask else LETTERS[c].replace(" ", "_") for c in state[row].tolist())
-                where = 0.015 + 0.87 * float(t)
-                axis.text(where, row, text, family="monospace", fontsize=8.5, va="center")
+                axis.text(float(t), row, text, family="monospace", fontsize=9, va="center", ha="center")
         axis.set_ylim(rows - 0.4, -0.6)
         axis.set_yticks([])
-        axis.set_xlim(0, 1)
+        axis.set_xlim(-0.07, 1.07)
+        axis.set_xticks(times.tolist())
     axes[0].set_ylabel("a Markov chain of letters under masking\n(▒: masked; _: space)")
