@@ -222,7 +222,9 @@ def variance_checks(subject: Subject) -> Iterator[Row]:
     process = subject.process
     if not isinstance(process, Gaussian) or process.space.dimension != 1:
         return
-    oracle = normal(process, torch.full(process.space.shape, 0.7).double(), torch.tensor([[0.4]]).double())
+    oracle = normal(
+        process, torch.full(process.space.shape, 0.7, dtype=torch.float64), torch.tensor([[0.4]], dtype=torch.float64)
+    )
     x = oracle.draw(NoiseSource(40, 5))
     chain = Chain(process, torch.linspace(0.1, 1.0, 5, dtype=torch.float64))
     exact = -oracle.log_prob(x) + prior_mismatch(oracle, process, x)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unnoise.generators.generator import pick, tree_leaves
 from unnoise.generators.kolmogorov import enumerable, matrices, solve, states
-from unnoise.laws import Categorical, Joint, Law
+from unnoise.laws import Categorical, Joint, Law, Normal
 from unnoise.noise import Noise as NoiseSource
 from unnoise.oracles import Oracle, normal
 from unnoise.predictions import Score, variances
@@ -276,16 +276,27 @@ def _gaussian_reverse(subject: Subject) -> Iterator[Row]:
     if process.space.dimension != 1:
         return
     # Gaussian data: the exact reverse kernel is Gaussian, with the optimal variance
-    single = normal(process, torch.full(process.space.shape, 0.7).double(), torch.tensor([[0.4]]).double())
+    single = normal(
+        process, torch.full(process.space.shape, 0.7, dtype=torch.float64), torch.tensor([[0.4]], dtype=torch.float64)
+    )
     place = Place(subject.name, "Clean")
-    for s, t in ((0.3, 0.6), (0.9, 1 - 1e-4)):
+    for s, t in ((0.3, 0.6), (1e-5, 1e-4), (0.9, 1 - 1e-4)):
         x_t = process.marginal(points, t).draw(NoiseSource(9, len(points)))
         prediction = single.native(x_t, t)
         prediction.variance = variances.Optimal(single.clean_variance)  # type: ignore[attr-defined]
         law = prediction.step(s)
-        x_s = law.draw(NoiseSource(10, len(points)))
-        exact = process.transition(x_s, s, t).log_prob(x_t) + single.log_marginal(x_s, s) - single.log_marginal(x_t, t)
-        yield place.equal(f"reverse kernel = Bayes (optimal variance), t={t:g}", exact, law.log_prob(x_s), TIGHT)
+        assert isinstance(law, Normal)
+        # in moments: the marginal at s is Gaussian, and precisions add
+        alpha_s, gain = process.schedule.alpha(s), process.schedule.step_alpha(s, t)
+        at_s, step = 0.4 * alpha_s.square() + process.schedule.sigma(s).square(), process.schedule.step_variance(s, t)
+        total = step + gain.square() * at_s
+        mean, std = (0.7 * alpha_s * step + gain * x_t * at_s) / total, (at_s * step / total).sqrt()
+        yield place.equal(f"reverse mean = Bayes, t={t:g}", mean, law.mean, TIGHT)
+        yield place.equal(f"reverse std = Bayes (optimal variance), t={t:g}", std, law.std, TIGHT, largest=True)
+        if t > 1e-3:  # nearer to 0 the densities themselves are rounded by more than the tolerance
+            x_s = law.draw(NoiseSource(10, len(points)))
+            exact = process.transition(x_s, s, t).log_prob(x_t) + single.log_marginal(x_s, s) - single.log_marginal(x_t, t)
+            yield place.equal(f"reverse kernel = Bayes (log density), t={t:g}", exact, law.log_prob(x_s), TIGHT)
 
 
 def kernel_checks(subject: Subject) -> Iterator[Row]:
