@@ -128,9 +128,10 @@ class RankOne(FiniteProcess):
         if looks(keep) and not bool((keep > 0).all()):
             raise ValueError("alpha_{t|s} = 0: nothing of x_s is left at t, the kernel has no inverse")
         like = q[..., 0]
-        keep, fresh = (self.coefficient(c, like, q.dtype).unsqueeze(-1) for c in (keep, fresh))
-        noise = self.log_noise(q.dtype, q.device).exp()
-        return (q - fresh * noise * q.sum(-1, keepdim=True)) / keep
+        wide = q.double()  # a difference of nearly equal numbers, divided by a small one: rounded once, at the end
+        keep, fresh = (self.coefficient(c, like, wide.dtype).unsqueeze(-1) for c in (keep, fresh))
+        noise = self.log_noise(wide.dtype, q.device).exp()
+        return ((wide - fresh * noise * wide.sum(-1, keepdim=True)) / keep).to(q.dtype)
 
     def noiseless(self, t: float) -> bool:
         return bool((self.schedule.beta(t) <= 0).all())

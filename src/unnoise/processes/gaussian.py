@@ -129,11 +129,12 @@ class Gaussian(Process):
     def inverse(self, q: Tree, s: Tree, t: Tree) -> Tree:
         mean, variance = q
         s, t = self.times(s, mean, "s"), self.times(t, mean)
-        a = self.coefficient(self.schedule.step_alpha(s, t), mean)
+        wide = mean.double()  # a difference of nearly equal numbers, divided by a small one: rounded once, at the end
+        a = self.coefficient(self.schedule.step_alpha(s, t), wide)
         if looks(a) and not bool((a > 0).all()):
             raise ValueError("alpha_{t|s} = 0: nothing of x_s is left at t, the kernel has no inverse")
-        step = self.coefficient(self.schedule.step_variance(s, t), mean)
-        return mean / a, (variance - step) / a.square()
+        step = self.coefficient(self.schedule.step_variance(s, t), wide)
+        return (wide / a).to(mean.dtype), ((variance - step) / a.square()).to(mean.dtype)
 
     def extra_repr(self) -> str:
         return f"shape={self.space.shape}"

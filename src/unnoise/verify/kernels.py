@@ -74,6 +74,11 @@ def finite_kernels(subject: Subject) -> Iterator[Row]:
         s32, t32 = single
         exact = transition(s32.double(), t32.double())
         yield place.equal(f"float32 transition, {where}", exact, transition(s32, t32), FLOAT32, largest=True)
+        r32 = torch.tensor(r, dtype=torch.float32)
+        chained = transition(s32, t32) @ transition(r32, s32)
+        direct = transition(r32.double(), t32.double())
+        yield place.equal(f"float32 composition, {where}", direct, chained, FLOAT32, largest=True)
+        yield place.equal(f"float32 marginal, {where}", marginal(t32.double()), marginal(t32), FLOAT32, largest=True)
         bayes = _bayes(process, points, data, s32.double(), t32.double())[0]
         own = _bayes(process, points, data, s32, t32)[1]
         yield place.equal(f"float32 posterior, {where}", bayes, own, FLOAT32, largest=True)
@@ -115,6 +120,11 @@ def _inverse(process: FiniteProcess, place: Place) -> Iterator[Row]:
     for s, t in ((0.1, 0.7), (0.9, 1 - 1e-4)):
         back = process.inverse(process.push(log_v, s, t).exp(), s, t)
         yield place.equal(f"inverse kernel undoes the transition, t={t:g}", log_v.exp(), back, TIGHT)
+    for s, t in ((0.1, 0.7), (0.0, 1e-4), (0.9, 1 - 1e-4)):
+        narrow = process.push(log_v, s, t).exp().float()
+        exact = process.inverse(narrow.double(), s, t)
+        ours = process.inverse(narrow, s, t)
+        yield place.equal(f"float32 inverse, t={t:g}", exact, ours, FLOAT32, largest=True)
 
 
 def _leaf_laws(law: Law, path: tuple[str, ...]) -> Categorical:
@@ -142,6 +152,7 @@ def _reverse(subject: Subject) -> Iterator[Row]:
                 kernel = transition_matrix(process, points, s, t)
                 joint = kernel * at_s / at_t[:, None].clamp_min(1e-300)  # [x_t, x_s]
                 step = view(here, t).step(s)
+                yield from _float32_reverse(process, view, here, s, t, place)
                 for path, space in tree_leaves(process.state_space):
                     assert isinstance(space, Finite)
                     one_hot = torch.nn.functional.one_hot(pick(points, path).reshape(len(at_t), -1), space.size).double()
@@ -149,6 +160,17 @@ def _reverse(subject: Subject) -> Iterator[Row]:
                     ours = _leaf_laws(step, path).probs.reshape(exact.shape)
                     yield place.equal(f"reverse kernel = Bayes, t={t:g}", exact, ours, TIGHT)
             yield from _reverse_rates(process, oracle, view, here, t, place)
+
+
+def _float32_reverse(process: Process, view: Oracle, here: Tree, s: float, t: float, place: Place) -> Iterator[Row]:
+    """The reverse kernel from float32 logits and times."""
+    if not isinstance(process, FiniteProcess):
+        return
+    s32, t32 = (torch.tensor(v, dtype=torch.float32).expand(batch_size(here)) for v in (s, t))
+    theta = view(here, t32.double()).log_theta()  # type: ignore[attr-defined]
+    exact = process.reverse_step(here, theta, s32.double(), t32.double()).probs
+    ours = process.reverse_step(here, theta.float(), s32, t32).probs
+    yield place.equal(f"float32 reverse kernel, t={t:g}", exact, ours, FLOAT32, largest=True)
 
 
 def _has_exact_step(kind) -> bool:
@@ -245,6 +267,10 @@ def _gaussian_float32(process: Gaussian, place: Place, x0, s, t, where) -> Itera
         wide, narrow = law(x0), law(x0.float())
         exact, ours = (torch.cat([v.mean.flatten(), v.std.expand_as(v.mean).flatten()]) for v in (wide, narrow))
         yield place.equal(f"float32 {name}, {where}", exact, ours, FLOAT32, largest=True)
+    moments = tuple(v.float() for v in process.push((x0, 0.3 + x0.square()), s32, t32))
+    exact = torch.stack(process.inverse(tuple(v.double() for v in moments), s32, t32))
+    ours = torch.stack(process.inverse(moments, s32, t32))
+    yield place.equal(f"float32 inverse, {where}", exact, ours, FLOAT32, largest=True)
 
 
 def _forward_equation(process: Gaussian, x0, spread, t) -> tuple[Tensor, Tensor]:
@@ -293,6 +319,10 @@ def _gaussian_reverse(subject: Subject) -> Iterator[Row]:
         mean, std = (0.7 * alpha_s * step + gain * x_t * at_s) / total, (at_s * step / total).sqrt()
         yield place.equal(f"reverse mean = Bayes, t={t:g}", mean, law.mean, TIGHT)
         yield place.equal(f"reverse std = Bayes (optimal variance), t={t:g}", std, law.std, TIGHT, largest=True)
+        rounded = x_t.float()
+        wide, narrow = (single.native(x, t).step(s) for x in (rounded.double(), rounded))
+        exact, ours = (torch.cat([v.mean.flatten(), v.std.flatten()]) for v in (wide, narrow))  # type: ignore[attr-defined]
+        yield place.equal(f"float32 reverse kernel, t={t:g}", exact, ours, FLOAT32, largest=True)
         if t > 1e-3:  # nearer to 0 the densities themselves are rounded by more than the tolerance
             x_s = law.draw(NoiseSource(10, len(points)))
             exact = process.transition(x_s, s, t).log_prob(x_t) + single.log_marginal(x_s, s) - single.log_marginal(x_t, t)
