@@ -1,8 +1,9 @@
 """Every process x prediction x objective against its exact answers: what `unnoise verify` prints."""
 
+from unnoise.verify.families import FAMILIES
 from unnoise.verify.rows import Place, Row, render
 from unnoise.verify.run import checks, load_process, subjects, user_subject
-from unnoise.verify.subjects import FAMILIES, Subject, subject_of
+from unnoise.verify.subjects import Subject, subject_of
 
 __all__ = [
     "FAMILIES",

@@ -15,9 +15,10 @@ from unnoise.verify.bounds import (
     inequality_checks,
     variance_checks,
 )
+from unnoise.verify.families import FAMILIES
 from unnoise.verify.kernels import kernel_checks
 from unnoise.verify.rows import Row
-from unnoise.verify.subjects import FAMILIES, Subject, subject_of
+from unnoise.verify.subjects import Subject, subject_of
 
 POINTS = 10  # data points of a mixture in a quick run; a thorough one takes 50
 
