@@ -5,7 +5,7 @@ export PIP_CONSTRAINT := constraints/dev.txt
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test conformance bench lint clean
+.PHONY: setup demo test conformance bench bench-families pictures lint clean
 setup: .venv/.ready
 
 .venv/.ready: pyproject.toml constraints/dev.txt
@@ -18,8 +18,8 @@ demo: setup
 	$(BIN)/python -m unnoise.cli demo --out out/demo.png
 
 lint: setup
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs/pictures.py docs/examples
+	$(BIN)/ruff format --check src tests benchmarks docs/pictures.py docs/examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
@@ -30,8 +30,14 @@ conformance: setup
 	$(BIN)/python -m unnoise.cli verify
 	$(BIN)/pytest -n auto -m conformance
 
-bench: setup
+bench: bench-families
 	$(BIN)/python benchmarks/bound_speed.py
+
+bench-families: setup
+	$(BIN)/python benchmarks/families.py --out out
+
+pictures: setup
+	$(BIN)/python docs/pictures.py
 
 clean:
 	rm -rf .venv out

@@ -67,8 +67,8 @@ def right():
 
 class Wrong(un.Uniform):
     "Its posterior belongs to a slower clock than its transitions."
-    def log_evidence(self, x_t, s, t):
-        return super().log_evidence(x_t, s, t if s is None else 0.9 * torch.as_tensor(t) + 0.1 * torch.as_tensor(s))
+    def reverse_step(self, x_t, log_theta, s, t):
+        return super().reverse_step(x_t, log_theta, s, 0.9 * torch.as_tensor(t) + 0.1 * torch.as_tensor(s))
 
 wrong = Wrong(3, (2,))
 large = un.Uniform(50, (20,))

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+import unnoise as un
+
 ROOT = Path(__file__).parents[1]
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if page.exists()]
 BLOCK = re.compile(r"^```(python|output)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -67,6 +69,40 @@ def test_links_lead_somewhere(page):
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
         assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pictures_are_there(page):
+    for target in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} shows {target}, which is not there: run make pictures"
+
+
+def test_pictures_are_shown_and_small():
+    script = (ROOT / "docs" / "pictures.py").read_text(encoding="utf-8")
+    shown = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    names = re.findall(r"^@picture\ndef (\w+)\(", script, re.MULTILINE)
+    assert names
+    for name in names:
+        assert f"](pictures/{name}.png)" in shown, f"docs/pictures.py draws {name}, which no page shows"
+        assert (ROOT / "docs" / "pictures" / f"{name}.png").stat().st_size < 60_000, f"{name}.png is larger than 60 KB"
+
+
+def test_a_picture_is_drawn(tmp_path):
+    """The quickest of them: the others are made alike, and take half a minute."""
+    draw = "import pictures; pictures.FOLDER = pictures.Path(sys.argv[1]); pictures.main(['correlated'])"
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, 'docs'); {draw}", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50)
+    assert done.returncode == 0, done.stderr[-3000:]
+    drawn, kept = ((folder / "correlated.png").read_bytes() for folder in (tmp_path, ROOT / "docs" / "pictures"))
+    assert drawn[:24] == kept[:24]  # the signature, width and height
+
+
+def test_every_process_has_a_page():
+    pages = "".join(page.read_text(encoding="utf-8") for page in PAGES if page.name != "README.md")
+    for name in un.__all__:
+        exported = getattr(un, name)
+        if isinstance(exported, type) and issubclass(exported, un.Process):
+            assert f"`{name}" in pages, f"no page names {name}"
 
 
 def test_own_process_page_shows_the_module():

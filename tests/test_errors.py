@@ -787,7 +787,330 @@ ORACLES = [
     ),
 ]
 
-TABLE = [*DATA, *TIMES, *SPACES, *SCHEDULES, *GRIDS, *CONVERSIONS, *NETWORKS, *BOUNDS, *ORACLES]
+
+def halves(t):
+    return torch.stack([t, 1 - t], -1)
+
+
+def mix(weights=halves, laws=None, schedule=None):
+    laws = [un.noises.uniform(3), un.noises.mask(3)] if laws is None else laws
+    return un.Mixture(3, 2, laws=laws, weights=weights, schedule=schedule)
+
+
+PER_COORDINATE = schedules.PerCoordinate([schedules.Linear()] * 2)
+NOISES = [
+    (
+        "law of too few states",
+        lambda: un.Interpolation(3, 2, torch.tensor([0.5, 0.5])),
+        ValueError,
+        r"noise law has 2 states for 3 categories: give each category one",
+    ),
+    (
+        "law of other coordinates",
+        lambda: un.Interpolation(3, 2, torch.full((4, 3), 1 / 3)),
+        ValueError,
+        r"noise laws of shape \(4,\) do not fit coordinates \(2,\): pass one, or one each",
+    ),
+    ("negative noise", lambda: un.noises.given(torch.tensor([1.2, -0.2])), ValueError, r"p\[1\] = -0\.2: .*not negative"),
+    ("NaN noise", lambda: un.noises.given(torch.tensor([[1.0, 0.0], [NAN, 1.0]])), ValueError, r"p\[1, 0\] = nan"),
+    (
+        "noise that does not sum to one",
+        lambda: un.noises.given(torch.tensor([[0.5, 0.5], [0.5, 0.7]])),
+        ValueError,
+        r"noise law sums to 1\.2, not 1: divide it by its sum",
+    ),
+    ("number for a noise law", lambda: un.noises.given(torch.tensor(1.0)), ValueError, r"a vector of probabilities"),
+    (
+        "noise on a category that its coordinate lacks",
+        lambda: un.Interpolation([2, 3], noise=torch.tensor([0.3, 0.3, 0.4])),
+        ValueError,
+        r"mass to category 2 of coordinate \[0\], which has 2: pass a law per coordinate with zeros there",
+    ),
+    (
+        "uniform noise with MASK on different sizes",
+        lambda: un.Interpolation([2, 3], noise=un.noises.uniform_with_mask(3)),
+        ValueError,
+        r"uniform noise with MASK takes one number of categories for all coordinates",
+    ),
+    (
+        "negative smoothing",
+        lambda: un.noises.frequencies(categories, 3, smoothing=-1.0),
+        ValueError,
+        r"smoothing = -1 must not be negative",
+    ),
+    (
+        "frequencies of a category too large",
+        lambda: un.noises.frequencies(put(categories, (1, 0), 3), 3),
+        ValueError,
+        r"x0\[1, 0\] = 3 is no category of 3",
+    ),
+    (
+        "frequencies of no category",
+        lambda: un.noises.frequencies(categories.float(), 3),
+        TypeError,
+        r"x0 has dtype torch\.float32.*x0\.long\(\)",
+    ),
+    (
+        "no noise law",
+        lambda: un.Interpolation(3, 2),
+        ValueError,
+        r"needs its noise law: pass probabilities, or one of unnoise\.noises",
+    ),
+    (
+        "law without a category and alpha_1 > 0",
+        lambda: un.Interpolation(3, 2, torch.tensor([0.5, 0.0, 0.5]), schedules.LinearBeta()),
+        ValueError,
+        r"alpha_1 = 0\.0065.* > 0, but the prior is without category 1: .*infinite\. Use a schedule with alpha_1 = 0",
+    ),
+    (
+        "mask law and alpha_1 > 0",
+        lambda: un.Interpolation(3, 2, un.noises.mask(3), schedules.LinearBeta()),
+        ValueError,
+        r"> 0, but the prior is all MASK: the bound would be infinite",
+    ),
+    (
+        "VE with a noise law",
+        lambda: un.Interpolation(3, 2, un.noises.uniform(3), schedules.VE()),
+        ValueError,
+        r"alpha_1 = 1",
+    ),
+    ("mixture of nothing", lambda: mix(laws=[]), ValueError, r"a mixture needs at least one noise law"),
+    (
+        "weights of wrong shape",
+        lambda: mix(lambda t: t),
+        TypeError,
+        r"weights\(t\) returned shape \(2047,\) for t of shape \(2047,\): .*in the last axis, \(2047, 2\)",
+    ),
+    ("weights that are no tensor", lambda: mix(lambda t: [0.5, 0.5]), TypeError, r"weights\(t\) returned a list"),
+    (
+        "weights of a mixture that do not sum to one",
+        lambda: mix(lambda t: torch.stack([t, t], -1)),
+        ValueError,
+        r"weights at t = 0\.0005 are \[0\.0004.*: they must be a law",
+    ),
+    (
+        "negative weights of a mixture",
+        lambda: mix(lambda t: torch.stack([0.5 - t, 0.5 + t], -1)),
+        ValueError,
+        r"weights at t = 0\.500\d are \[-0\.000.*: they must be a law",
+    ),
+    (
+        "NaN weights of a mixture",
+        lambda: mix(lambda t: torch.stack([t * NAN, 1 - t], -1)),
+        ValueError,
+        r"weights at t = 0\.0005 are \[nan",
+    ),
+    (
+        "mixture that is no process",
+        lambda: mix(lambda t: torch.stack([(1 - t) ** 9, 1 - (1 - t) ** 9], -1)),
+        ValueError,
+        r"no Markov process: at t = 0\.111\d the rate of jumps to state 0 would be -.*slow the weights down",
+    ),
+    (
+        "schedules of a mixture's coordinates",
+        lambda: mix(schedule=PER_COORDINATE),
+        ValueError,
+        r"a mixture takes one schedule for all coordinates",
+    ),
+    (
+        "no uniform noise",
+        lambda: un.Mixture.uniform_and_mask(3, uniform=0.0),
+        ValueError,
+        r"uniform = 0 is the share of uniform noise at t = 1/2: choose it in \(0, 1\)",
+    ),
+    ("uniform noise alone", lambda: un.Mixture.uniform_and_mask(3, uniform=1.0), ValueError, r"uniform = 1 .*in \(0, 1\)"),
+    ("gamma 0", lambda: un.Mixture.uniform_and_mask(3, gamma=0.0), ValueError, r"gamma = 0 must lie in \(0, 2\]"),
+    ("gamma above 2", lambda: un.Mixture.uniform_and_mask(3, gamma=2.5), ValueError, r"gamma = 2\.5 must lie in \(0, 2\]"),
+]
+
+neighbours = un.rates.nearest_neighbour(4)
+chain_steps = un.d3pm.uniform(3, [0.1, 0.5])
+embeddings = torch.eye(4)
+
+MATRICES = [
+    (
+        "negative jump rate",
+        lambda: un.RateMatrix(put(neighbours, (2, 0), -1.0)),
+        ValueError,
+        r"the rate 0 -> 2, entry \[2, 0\], is -1: rates are finite and not negative",
+    ),
+    ("NaN jump rate", lambda: un.RateMatrix(put(neighbours, (0, 1), NAN)), ValueError, r"the rate 1 -> 0.*is nan"),
+    (
+        "diagonal that is not the exit rate",
+        lambda: un.RateMatrix(put(neighbours, (1, 1), -1.0)),
+        ValueError,
+        r"column 1 sums to .*, not 0: entry \[1, 1\] must be minus the exit rate",
+    ),
+    (
+        "rates with rows for columns",
+        lambda: un.RateMatrix(un.rates.with_mask(neighbours).T),
+        ValueError,
+        r"rows do sum to 0, so transpose it \(entry \[y, x\] is the rate x -> y\)",
+    ),
+    ("no rates at all", lambda: un.RateMatrix(torch.zeros(3, 3)), ValueError, r"every rate is 0: nothing would be noised"),
+    ("rates that are not square", lambda: un.RateMatrix(torch.ones(2, 3)), ValueError, r"shape \(2, 3\): pass a square one"),
+    (
+        "more categories than rates",
+        lambda: un.RateMatrix(neighbours, size=5),
+        ValueError,
+        r"size = 5 categories, but the rate matrix has 4 states",
+    ),
+    ("no categories among rates", lambda: un.RateMatrix(neighbours, size=0), ValueError, r"size = 0 categories"),
+    (
+        "prior of another size",
+        lambda: un.RateMatrix(neighbours, prior=torch.full((3,), 1 / 3)),
+        ValueError,
+        r"prior must be a law on the 4 states: pass 4 probabilities that sum to 1",
+    ),
+    (
+        "prior that is no law",
+        lambda: un.RateMatrix(neighbours, prior=torch.tensor([0.5, 0.7, -0.2, 0.0])),
+        ValueError,
+        r"prior must be a law on the 4 states",
+    ),
+    (
+        "method by another name",
+        lambda: un.RateMatrix(neighbours, method="expm"),
+        ValueError,
+        r"method = 'expm': choose 'uniformization' or 'eigen'",
+    ),
+    (
+        "eigenvectors of a cycle",
+        lambda: un.RateMatrix(torch.eye(3).roll(1, 0), method="eigen"),
+        ValueError,
+        r"not reversible: the flow \d -> \d is .*use method='uniformization'",
+    ),
+    (
+        "sparse rates over a long clock",
+        lambda: un.RateMatrix((100 * neighbours).to_sparse()),
+        ValueError,
+        r"series of .* terms, more than 20000: use a schedule with a larger alpha_1, smaller rates, or a dense matrix",
+    ),
+    ("VE with rates", lambda: un.RateMatrix(neighbours, schedule=schedules.VE()), ValueError, r"alpha_1 = 1.*Linear\(\)"),
+    (
+        "kernel in common",
+        lambda: un.RateMatrix(neighbours, 2, PER_COORDINATE).kernel(None, torch.rand(1, dtype=torch.float64)),
+        ValueError,
+        r"coordinates with schedules of their own have no kernel in common",
+    ),
+    ("one state", lambda: un.rates.nearest_neighbour(1), ValueError, r"size = 1: a rate matrix needs at least two states"),
+    ("steps of no width", lambda: un.rates.discretised_gaussian(4, 0.0), ValueError, r"width = 0 must be positive"),
+    ("band of no width", lambda: un.rates.banded(4, 0), ValueError, r"width = 0 must be at least 1"),
+    (
+        "stationary law with a zero",
+        lambda: un.rates.discretised_gaussian(3, 1.0, torch.tensor([0.5, 0.0, 0.5])),
+        ValueError,
+        r"stationary law must have 3 positive probabilities",
+    ),
+    (
+        "embeddings of one axis",
+        lambda: un.rates.similarity(torch.ones(4)),
+        ValueError,
+        r"shape \(4,\): .*\[size, features\]",
+    ),
+    (
+        "embeddings with NaN",
+        lambda: un.rates.similarity(put(embeddings, (0, 0), NAN), 2),
+        ValueError,
+        r"pass one finite vector per state",
+    ),
+    (
+        "more neighbours than states",
+        lambda: un.rates.similarity(embeddings, 4),
+        ValueError,
+        r"neighbours = 4: choose between 1 and 3",
+    ),
+    ("temperature 0", lambda: un.rates.similarity(embeddings, 2, 0.0), ValueError, r"temperature = 0 must be positive"),
+    (
+        "births without deaths",
+        lambda: un.rates.birth_death(torch.ones(4), torch.ones(3)),
+        ValueError,
+        r"births \(4,\) and deaths \(3,\) must be vectors of one length",
+    ),
+    (
+        "negative births",
+        lambda: un.rates.birth_death(-torch.ones(3), torch.ones(3)),
+        ValueError,
+        r"the rate 0 -> 1, entry \[1, 0\], is -1",
+    ),
+    ("no absorption", lambda: un.rates.with_mask(neighbours, 0.0), ValueError, r"absorption = 0 must be positive"),
+    ("counts up to 0", lambda: un.BirthDeath(0), ValueError, r"most = 0: counts up to at least 1 are needed"),
+    (
+        "every unit present",
+        lambda: un.BirthDeath(3, occupancy=1.0),
+        ValueError,
+        r"occupancy = 1 is the chance that a fresh unit is present: choose it in \[0, 1\)",
+    ),
+    ("occupancy below 0", lambda: un.BirthDeath(3, occupancy=-0.1), ValueError, r"occupancy = -0\.1 .*in \[0, 1\)"),
+    (
+        "pure death that leaves units",
+        lambda: un.BirthDeath(3, schedule=schedules.LinearBeta(), occupancy=0.0),
+        ValueError,
+        r"alpha_1 = 0\.0065.* > 0, but pure death ends with no unit left: .*infinite\. Use a schedule with alpha_1 = 0",
+    ),
+    (
+        "schedules of each count",
+        lambda: un.BirthDeath(3, 2, PER_COORDINATE),
+        ValueError,
+        r"counts take one schedule for all coordinates",
+    ),
+    ("count above the most", lambda: un.BirthDeath(3, 2).marginal(categories + 4, 0.5), ValueError, r"x0\[0, 0\] = 4"),
+    (
+        "negative probability of a step",
+        lambda: un.MatrixChain(put(chain_steps, (1, 2, 0), -0.1)),
+        ValueError,
+        r"step 2 of 2: the probability of 0 -> 2, entry \[2, 0\], is -0\.1",
+    ),
+    (
+        "column of a step that does not sum to one",
+        lambda: un.MatrixChain(put(chain_steps, (0, 1, 1), 0.5)),
+        ValueError,
+        r"step 1 of 2: column 1 sums to 0\.56\d*, not 1$",
+    ),
+    (
+        "steps with rows for columns",
+        lambda: un.MatrixChain(un.d3pm.absorbing(2, [0.1, 0.5]).mT),
+        ValueError,
+        r"column 0 sums to .*; its rows do, so transpose the matrices \(entry \[y, x\] is the probability of x -> y\)",
+    ),
+    (
+        "one matrix for a chain",
+        lambda: un.MatrixChain(chain_steps[0]),
+        ValueError,
+        r"\(3, 3\): pass \[steps, states, states\]",
+    ),
+    (
+        "more categories than states of a step",
+        lambda: un.MatrixChain(chain_steps, size=4),
+        ValueError,
+        r"size = 4 categories, but the matrices have 3 states",
+    ),
+    (
+        "generator of a chain by matrices",
+        lambda: un.MatrixChain(chain_steps, 2).generator(0.5),
+        TypeError,
+        r"has no generator: .*Use its T-step bound and kernels, or a process in continuous time",
+    ),
+    (
+        "ratios on a chain by matrices",
+        lambda: un.Denoiser(logits(3), un.MatrixChain(chain_steps, 2), un.Ratio),
+        TypeError,
+        r"predicts = Ratio speaks of rates.*choose Posterior, RawPosterior or Transition",
+    ),
+    (
+        "time between the steps of a chain",
+        lambda: un.MatrixChain(chain_steps, 2).marginal(categories, 0.3).log_probs,
+        ValueError,
+        r"t = 0\.3 is not on the chain's grid of 2 steps: pass one of chain\.grid",
+    ),
+    ("beta above 1", lambda: un.d3pm.uniform(3, [0.1, 1.5]), ValueError, r"betas must be numbers in \[0, 1\], one per step"),
+    ("beta below 0", lambda: un.d3pm.absorbing(3, [-0.1]), ValueError, r"betas must be numbers in \[0, 1\]"),
+    ("NaN beta", lambda: un.d3pm.gaussian(3, [NAN]), ValueError, r"betas must be numbers in \[0, 1\]"),
+    ("no betas", lambda: un.d3pm.uniform(3, []), ValueError, r"one per step"),
+    ("band of a step of no width", lambda: un.d3pm.banded(3, [0.1], 0), ValueError, r"width = 0 must be at least 1"),
+]
+
+TABLE = [*DATA, *TIMES, *SPACES, *SCHEDULES, *GRIDS, *CONVERSIONS, *NETWORKS, *BOUNDS, *ORACLES, *NOISES, *MATRICES]
 
 
 @pytest.mark.parametrize(("call", "error", "message"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
@@ -831,3 +1154,8 @@ def test_what_the_rows_spoil_is_good():
     table([1 / 9] * 9)(categories, 0.5)
     markov([1 / 3] * 3, FAIR)
     un.bound(on_numbers, numbers, decoder=decoders.DiscretisedGaussian(3), seed=0)
+    mix().marginal(categories, 0.5)
+    un.RateMatrix(neighbours, 2).marginal(categories, 0.5)
+    un.MatrixChain(chain_steps, 2).marginal(categories, 0.5)
+    un.BirthDeath(3, 2).marginal(categories, 0.5)
+    un.rates.similarity(embeddings, 2)

@@ -9,13 +9,17 @@ from unnoise.schedules import (
     EDM,
     VE,
     Cosine,
+    CosineOffset,
     Custom,
     FromSDE,
+    Learned,
     Linear,
     LinearBeta,
     LogSNRLinear,
     PerCoordinate,
     Polynomial,
+    Sigmoid,
+    SubVP,
 )
 
 mp.mp.dps = 50
@@ -29,6 +33,50 @@ def logistic(x):
 def edm_sigma(t):
     low, high = (mp.mpf(value) ** (mp.mpf(1) / 7) for value in (0.002, 80.0))
     return (low + t * (high - low)) ** 7
+
+
+def cosine_angles(t, s):
+    return s / (1 + s) * mp.pi / 2, (t + s) / (1 + s) * mp.pi / 2
+
+
+def linear_beta(t):
+    """log alpha of the linear rate."""
+    return -(mp.mpf(0.1) * t + (mp.mpf(20) - mp.mpf(0.1)) * t**2 / 2) / 2
+
+
+def sigmoid_signal(t, start, end, temperature):
+    """alpha^2, as a plain difference."""
+    v = start + t * (end - start)
+    s_v, s_start, s_end = (logistic(x / mp.mpf(temperature)) for x in (v, mp.mpf(start), mp.mpf(end)))
+    return (s_end - s_v) / (s_end - s_start)
+
+
+def bent() -> Learned:
+    """A learned schedule away from where it starts."""
+    schedule = Learned(hidden=5, high=9.0, low=-7.0)
+    with torch.no_grad():
+        for i, parameter in enumerate(schedule.interior()):
+            parameter += torch.sin(torch.arange(parameter.numel()).double() + i).reshape(parameter.shape)
+    return schedule.requires_grad_(False)
+
+
+BENT = bent()
+
+
+def learned_log_snr(t):
+    """The formula with plain differences."""
+
+    def positive(raw):
+        return [mp.log(1 + mp.exp(mp.mpf(v))) for v in raw.flatten().tolist()]
+
+    (w,), a, b = positive(BENT.slope), positive(BENT.height), positive(BENT.steepness)
+    c = [mp.mpf(v) for v in BENT.centre.tolist()]
+    (above,), (below,), middle = positive(BENT.above), positive(BENT.below), mp.mpf(BENT.middle.item())
+
+    def h(u):
+        return w * u + sum(x * logistic(y * (u - z)) for x, y, z in zip(a, b, c, strict=True))
+
+    return middle - below + (above + below) * (h(mp.mpf(1)) - h(t)) / (h(mp.mpf(1)) - h(mp.mpf(0)))
 
 
 # name: (schedule, alpha, sigma), the last two as functions of a 50-digit time
@@ -49,6 +97,25 @@ SCHEDULES = {
         lambda t: mp.sqrt(logistic(mp.mpf(13.3) - t * (mp.mpf(13.3) + 5))),
         lambda t: mp.sqrt(logistic(-mp.mpf(13.3) + t * (mp.mpf(13.3) + 5))),
     ),
+    "SubVP": (SubVP(), lambda t: mp.exp(linear_beta(t)), lambda t: -mp.expm1(2 * linear_beta(t))),
+    "Sigmoid": (
+        Sigmoid(),
+        lambda t: mp.sqrt(sigmoid_signal(t, -3, 3, 1.0)),
+        lambda t: mp.sqrt(1 - sigmoid_signal(t, -3, 3, 1.0)),
+    ),
+    "Sigmoid(0, 3, 0.7)": (
+        Sigmoid(0.0, 3.0, 0.7),
+        lambda t: mp.sqrt(sigmoid_signal(t, 0, 3, 0.7)),
+        lambda t: mp.sqrt(1 - sigmoid_signal(t, 0, 3, 0.7)),
+    ),
+    "CosineOffset": (
+        CosineOffset(),
+        lambda t: mp.cos(cosine_angles(t, mp.mpf(0.008))[1]) / mp.cos(cosine_angles(t, mp.mpf(0.008))[0]),
+        lambda t: mp.sqrt(
+            1 - (mp.cos(cosine_angles(t, mp.mpf(0.008))[1]) / mp.cos(cosine_angles(t, mp.mpf(0.008))[0])) ** 2
+        ),
+    ),
+    "Learned": (BENT, lambda t: mp.sqrt(logistic(learned_log_snr(t))), lambda t: mp.sqrt(logistic(-learned_log_snr(t)))),
     "Custom": (
         Custom(lambda t: (1 - t) * (-t).exp(), lambda t: t**1.5),
         lambda t: (1 - t) * mp.exp(-t),
@@ -60,7 +127,9 @@ SCHEDULES = {
         lambda t: mp.sqrt(-mp.mpf(1.25) * mp.expm1(-mp.mpf(1.5) * t) / mp.mpf(1.5)),
     ),
 }
-VANISHING = ["Linear", "Cosine", "Polynomial(2)", "Polynomial(0.75)", "Custom"]  # alpha_1 = 0, sigma_0 = 0, sigma_1 = 1
+VANISHING = [  # alpha_1 = 0, sigma_0 = 0, sigma_1 = 1
+    *("Linear", "Cosine", "Polynomial(2)", "Polynomial(0.75)", "Sigmoid", "Sigmoid(0, 3, 0.7)", "CosineOffset", "Custom")
+]
 BY_DIFFERENCE = {"Custom": ["beta"]}  # 1 - alpha of a user's alpha: correct to rounding of alpha only
 
 QUANTITIES = {
@@ -154,7 +223,7 @@ def test_log_snr_inverts(name):
     schedule = SCHEDULES[name][0]
     t = times()
     # where log_snr is nearly linear in t, its rounding is a fixed time and not a share of t
-    atol = {"VE": 2e-15, "EDM": 2e-15, "LogSNRLinear": 2e-15, "FromSDE": 1e-14}.get(name, 0.0)
+    atol = {"VE": 2e-15, "EDM": 2e-15, "LogSNRLinear": 2e-15, "Learned": 2e-15, "FromSDE": 1e-14}.get(name, 0.0)
     torch.testing.assert_close(schedule.time_of_log_snr(schedule.log_snr(t)), t, rtol=1e-12, atol=atol)
     value = torch.tensor([-1.0, 0.5, 3.0])
     back = schedule.time_of_log_snr(value)
@@ -166,7 +235,7 @@ def test_log_snr_inverts(name):
 def test_beta_and_alpha_invert(name):
     schedule = SCHEDULES[name][0]
     t = times()
-    atol = {"Custom": 1e-15, "LogSNRLinear": 1e-14}.get(name, 0.0)  # beta by difference; beta_0 > 0
+    atol = {"Custom": 1e-15, "LogSNRLinear": 1e-14, "Learned": 1e-14}.get(name, 0.0)  # beta by difference; beta_0 > 0
     torch.testing.assert_close(schedule.time_of_beta(schedule.beta(t)), t, rtol=1e-12, atol=atol)
     middle = t[2:4]
     torch.testing.assert_close(schedule.time_of_alpha(schedule.alpha(middle)), middle, rtol=1e-12, atol=0)
@@ -197,6 +266,44 @@ def test_short_steps_keep_their_digits(name):
         assert_close(schedule.step_beta(s, t), [(alpha(u) - alpha(v)) / alpha(u) for u, v in pairs], relative, absolute)
         truth = [sigma(v) ** 2 - (alpha(v) / alpha(u)) ** 2 * sigma(u) ** 2 for u, v in pairs]
         assert_close(schedule.step_variance(s, t), truth, relative)
+
+
+def test_a_steep_sigmoid_keeps_its_digits():
+    """alpha falls to 1e-7 and below, where a difference of logistic functions has no digits left."""
+    schedule, t, s = Sigmoid(0.0, 3.0, 0.1), times(), torch.tensor([0.0, 5e-5, 0.2, 0.8, 1 - 2e-4, 1 - 2e-6]).double()
+    signal = [sigmoid_signal(u, 0, 3, 0.1) for u in exact(t)]
+    before = [sigmoid_signal(u, 0, 3, 0.1) for u in exact(s)]
+    assert signal[-1] < 1e-16
+    assert_close(schedule.alpha(t), [mp.sqrt(v) for v in signal], 1e-13)
+    assert_close(schedule.sigma(t), [mp.sqrt(1 - v) for v in signal], 1e-13)
+    assert_close(schedule.step_variance(s, t)[1:], [1 - v / u for u, v in zip(before, signal, strict=True)][1:], 1e-12)
+    assert_close(schedule.step_beta(s, t)[1:], [1 - mp.sqrt(v / u) for u, v in zip(before, signal, strict=True)][1:], 1e-12)
+    torch.testing.assert_close(schedule.time_of_log_snr(schedule.log_snr(t)), t, rtol=1e-12, atol=0)
+    torch.testing.assert_close(schedule.time_of_alpha(schedule.alpha(t[2:])), t[2:], rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        (lambda: SubVP(-1.0, 20.0), "beta_min = -1.0.*positive"),
+        (lambda: SubVP(0.1, float("nan")), "beta_max = nan.*positive"),
+        (lambda: Sigmoid(3.0, -3.0), "start = 3.0, end = -3.0.*choose start < end"),
+        (lambda: Sigmoid(temperature=0.0), "temperature = 0.0 must be positive"),
+        (lambda: Sigmoid(temperature=0.001), "temperature = 0.001 is too steep.*at least 0.01"),
+        (lambda: CosineOffset(0.0), r"offset = 0.0 must be positive.*Cosine\(\)"),
+        (lambda: CosineOffset(float("inf")), "offset = inf"),
+        (lambda: Learned(high=-3.0, low=3.0), "high = -3.0 must exceed low = 3.0"),
+        (lambda: Learned(low=-float("inf")), "low = -inf is no finite log-SNR"),
+        (lambda: Learned((2,), high=torch.zeros(3)), r"high has shape \(3,\).*shape \(2,\)"),
+        (lambda: Learned(hidden=1), "hidden = 1.*16 is usual"),
+        (lambda: Learned((0,)), r"shape = \(0,\).*such as"),
+        (lambda: Learned((2,)).time_of_log_snr(0.0), "coordinates have schedules of their own"),
+        (lambda: Learned((2,)).time_of_beta(0.5), "coordinates have schedules of their own"),
+    ],
+)
+def test_refusals_name_the_value_and_the_remedy(make, names):
+    with pytest.raises(ValueError, match=names):
+        make()
 
 
 @pytest.mark.parametrize("quantity", QUANTITIES)

@@ -9,6 +9,7 @@ An oracle, a guided denoiser and an EMA copy are denoisers too: all that is aske
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,17 +20,22 @@ from unnoise.noise import Noise as NoiseSource
 from unnoise.predictions import (
     Clean,
     ContinuousPrediction,
+    CountPrediction,
+    Energy,
     FinitePrediction,
+    Intensity,
     Posterior,
     Prediction,
     ProductPrediction,
     RawPosterior,
+    Remaining,
+    Transition,
     variances,
 )
 from unnoise.predictions.finite import check_kernel
-from unnoise.processes import Chain, FiniteProcess, Gaussian, Process, Product
+from unnoise.processes import Chain, FiniteProcess, Gaussian, Process, Product, Thinning
 from unnoise.shapes import Tree
-from unnoise.spaces import first_leaf, map_leaves
+from unnoise.spaces import batch_size, first_leaf, map_leaves
 
 Kinds = Any  # a prediction type, None for the default, or on a product a dict of these by leaf
 
@@ -48,16 +54,26 @@ def base_process(process: Process) -> Process:
 
 
 def resolve_kinds(process: Process, predicts: Kinds) -> Any:
-    """The prediction type of every leaf: as named, else `Clean` for numbers and `Posterior` for categories."""
+    """The prediction type of every leaf: as named, else `Clean` for numbers, `Posterior` for categories, `Remaining` (under
+    immigration `Intensity`) for counts."""
+    if predicts is Energy:
+        return Energy
     process = base_process(process)
     if isinstance(process, Product):
         if predicts is not None and not isinstance(predicts, dict):
-            raise TypeError(f"predicts = {predicts} on a product: pass a dict with a kind for each of {process.names}")
+            raise TypeError(
+                f"predicts = {predicts} on a product: pass a dict with a kind for each of {process.names}, or Energy"
+            )
         named = predicts or {}
+        joint = [name for name, kind in named.items() if kind is Energy]
+        if joint:
+            raise TypeError(f"predicts names Energy for {joint}, but it is one number for all leaves: pass predicts=Energy")
         unknown = [name for name in named if name not in process.names]
         if unknown:
             raise ValueError(f"predicts names {unknown}; the leaves are {list(process.names)}")
         return {name: resolve_kinds(leaf, named.get(name)) for name, leaf in process.leaves.items()}
+    if isinstance(process, Thinning):
+        return _count_kind(process, predicts)
     finite = isinstance(process, FiniteProcess)
     kind = predicts or (Posterior if finite else Clean)
     family = FinitePrediction if finite else ContinuousPrediction
@@ -65,6 +81,23 @@ def resolve_kinds(process: Process, predicts: Kinds) -> Any:
         name = kind.__name__ if isinstance(kind, type) else repr(kind)
         choice = "Posterior, RawPosterior, Ratio, Rates" if finite else "Clean, Noise, Score, Velocity, Flow"
         raise TypeError(f"predicts = {name} does not fit {type(process).__name__}: choose {choice} ...")
+    if not process.has_generator and not issubclass(kind, Posterior | RawPosterior | Transition):
+        raise TypeError(
+            f"predicts = {kind.__name__} speaks of rates, but a chain by matrices has no generator: "
+            f"choose Posterior, RawPosterior or Transition"
+        )
+    return kind
+
+
+def _count_kind(process: Thinning, predicts: Kinds) -> Any:
+    kind = predicts or (Remaining if process.pure_death else Intensity)
+    fits_family = isinstance(kind, type) and issubclass(kind, CountPrediction)
+    if not fits_family or (kind is Remaining and not process.pure_death):
+        name = kind.__name__ if isinstance(kind, type) else repr(kind)
+        choice = "Remaining, Intensity or CountRatio" if process.pure_death else "Intensity or CountRatio"
+        raise TypeError(
+            f"predicts = {name} does not fit Thinning with immigration = {process.immigration:g}: choose {choice}"
+        )
     return kind
 
 
@@ -72,6 +105,9 @@ class Denoiser(AnyDenoiser):
     """`Denoiser(network, process, predicts=Posterior)`.
 
     `variance` is that of the Gaussian kernel in discrete time, `kernel` how a raw posterior is turned into one.
+
+    With `predicts=Energy`, also on a product, the network returns one number per row, log q_t(x) up to a constant.  Scores
+    are then its gradients; ratios of d coordinates with K categories are up to d (K - 1) evaluations of it beside the first.
     """
 
     def __init__(
@@ -96,10 +132,33 @@ class Denoiser(AnyDenoiser):
         if self.kinds is Posterior and hasattr(self.network, "features") and hasattr(self.network, "head"):
             features = self.network.features(x_t, seen, **condition)  # type: ignore[operator]
             return Posterior(features, base_process(self.process), x_t, clock, head=self.network.head)  # type: ignore
+        if self.kinds is Energy:
+            return Energy(self._energy(seen, condition), base_process(self.process), x_t, clock, self.variance)
         return self.typed(self.network(x_t, seen, **condition), x_t, clock)
+
+    def _energy(self, t: Tree, condition: dict[str, Any]) -> Callable[[Tree, Tensor | None], Tensor]:
+        """The network as a function of states, each at the time and condition of one row."""
+
+        def energy(x: Tree, rows: Tensor | None) -> Tensor:
+            clock, given = t, condition
+            if rows is not None:
+                clock = map_leaves(lambda v: v[rows], t)
+                given = map_leaves(lambda v: v[rows] if isinstance(v, Tensor) else v, condition)
+            value = self.network(x, clock, **given)
+            if isinstance(value, Tensor) and tuple(value.shape) != (batch_size(x),):
+                raise ValueError(
+                    f"the network returned shape {tuple(value.shape)}; an Energy is one number per row, "
+                    f"shape ({batch_size(x)},)"
+                )
+            _check_output(value, [(batch_size(x),)])
+            return value
+
+        return energy
 
     def typed(self, output: Tree, x_t: Tree, t: Tree) -> Prediction:
         """Give a plain network output its meaning."""
+        if self.kinds is Energy:
+            raise TypeError("an Energy is a function of the state: call the denoiser, which asks the network where it must")
         return _typed(output, base_process(self.process), self.kinds, x_t, t, self)
 
     def before(self, t: Tensor) -> Tensor:
@@ -140,6 +199,9 @@ def _typed(output: Tree, process: Process, kinds: Any, x_t: Tree, t: Tree, denoi
         expected: tuple = tuple(x_t.shape)
         _check_output(output, [expected])
         return kinds(output, process, x_t, t, denoiser.variance, extra, **grid)
+    if isinstance(process, Thinning):
+        _check_output(output, [tuple(x_t.shape) if kinds.entries == 1 else (*x_t.shape, kinds.entries)])
+        return kinds(output, process, x_t, t)
     assert isinstance(process, FiniteProcess)
     sizes = [process.state_space.size] if kinds.tied_to_grid else [process.space.size]
     if not issubclass(kinds, Posterior | RawPosterior):
@@ -162,8 +224,8 @@ def _check_output(output: Tree, expected: list[tuple]) -> None:
 def fit_variance(denoiser: Denoiser, x0: Tensor, noise: NoiseSource | None = None, **condition: Any) -> Denoiser:
     """The denoiser with the optimal reverse variance of its chain, measured on data.
 
-    At each grid time the mean of |x_0 - x_model|^2 per coordinate takes the place of Var(x_0 | x_t): among variances that
-    depend on time alone it makes the chain's bound smallest (see `variances.Optimal`).
+    At each grid time the mean of |x_0 - x_model|^2 per (whitened) coordinate takes the place of Var(x_0 | x_t): among
+    variances that depend on time alone it makes the chain's bound smallest (see `variances.Optimal`).
     """
     chain = denoiser.process
     if not (isinstance(chain, Chain) and isinstance(chain.process, Gaussian)):
@@ -174,7 +236,6 @@ def fit_variance(denoiser: Denoiser, x0: Tensor, noise: NoiseSource | None = Non
     for i, t in enumerate(chain.grid[1:].to(x0.device)):
         x_t = chain.marginal(x0, t).draw(noise.at("fit", i))
         prediction = denoiser(x_t, t, **condition)
-        assert isinstance(prediction, ContinuousPrediction)
-        values.append((x0 - prediction.to(Clean).value).double().square().mean())
+        values.append(chain.process.whiten(x0 - prediction.to(Clean).value).double().square().mean())
     clean_variance = variances.fitted(chain.grid[1:], torch.stack(values).cpu())
     return Denoiser(denoiser.network, chain, denoiser.kinds, variances.Optimal(clean_variance), denoiser.kernel)

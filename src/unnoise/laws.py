@@ -14,6 +14,7 @@ from math import log, pi
 import torch
 from torch import Tensor
 
+from unnoise.covariance import Covariance
 from unnoise.noise import Noise
 from unnoise.shapes import Float, Int, Tree
 
@@ -61,26 +62,46 @@ class Law(ABC):
 
 
 class Normal(Law):
-    """Independent normal coordinates; a standard deviation of 0 is a point mass."""
+    """Independent normal coordinates; a standard deviation of 0 is a point mass.
 
-    def __init__(self, mean: Float[Tensor, "batch *shape"], std: Tensor):
-        self.mean, self.std = mean, std.to(mean.dtype)
+    With a covariance C = L L^T it is the law of mean + L (std z), z standard normal: the whitened coordinates L^-1 x are
+    independent and have these standard deviations, and the density of x is theirs divided by |det L|.
+    """
+
+    def __init__(self, mean: Float[Tensor, "batch *shape"], std: Tensor, covariance: Covariance | None = None):
+        self.mean, self.std, self.covariance = mean, std.to(mean.dtype), covariance
+
+    def at(self, z: Tensor) -> Tensor:
+        """mean + L (std z): the point whose whitened distance from the mean is z standard deviations."""
+        step = self.std * z
+        if self.covariance is not None:
+            step = self.covariance.colour(step.expand(torch.broadcast_shapes(step.shape, self.mean.shape)))
+        return self.mean + step
+
+    def _whiten(self, gap: Tensor) -> Tensor:
+        return gap if self.covariance is None else self.covariance.whiten(gap)
 
     def log_prob(self, x: Tree) -> Float[Tensor, "batch"]:
-        z = (x - self.mean) / self.std
-        return sum_coordinates((-0.5 * z.square() - 0.5 * log(2 * pi)) - self.std.log().expand_as(z))
+        z = self._whiten(x - self.mean) / self.std
+        log_density = sum_coordinates((-0.5 * z.square() - 0.5 * log(2 * pi)) - self.std.log().expand_as(z))
+        return log_density if self.covariance is None else log_density - self.covariance.log_det_root
 
     def kl(self, other: Law) -> Float[Tensor, "batch"]:
         if not isinstance(other, Normal):
             raise TypeError(f"the divergence of a Normal from a {type(other).__name__} has no closed form here")
+        if self.covariance is not other.covariance:
+            raise TypeError(
+                f"a Normal with covariance {self.covariance} is compared with one with {other.covariance}: "
+                f"take both laws from one process"
+            )
         ratio = (self.std / other.std).square()
-        shift = ((self.mean - other.mean) / other.std).square()
+        shift = (self._whiten(self.mean - other.mean) / other.std).square()
         # ratio - 1 - log ratio keeps its digits for ratios near 1 through log1p
         excess = ratio - 1
         return sum_coordinates(0.5 * ((excess - torch.log1p(excess)) + shift))
 
     def draw(self, noise: Noise) -> Tree:
-        return self.mean + self.std * noise.normal(tuple(self.mean.shape[1:])).to(self.mean)
+        return self.at(noise.normal(tuple(self.mean.shape[1:])).to(self.mean))
 
 
 class Categorical(Law):

@@ -1,7 +1,7 @@
 """Where x lives.  A space checks a batch and says its dimension.
 
 `Euclidean(shape)` holds numbers, `Finite(size, shape)` categories (one size for all coordinates, or one per
-coordinate), `Product(a=..., b=...)` a dict of either, nested to any depth.
+coordinate), `Counts(shape)` counts 0, 1, 2, ... without end, `Product(a=..., b=...)` a dict of these, nested to any depth.
 """
 
 from abc import ABC, abstractmethod
@@ -15,6 +15,7 @@ from unnoise.checks import fits, looks
 from unnoise.shapes import Bool, Int, Tree
 
 ENUMERABLE = 100_000  # states of a space that `states()` agrees to list
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 
 
 class Space(ABC):
@@ -85,7 +86,7 @@ class Finite(_Array):
 
     def check(self, x: Tree, name: str = "x") -> Tree:
         x = self._check_shape(x, name)
-        if x.dtype not in (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8):
+        if x.dtype not in INTEGERS:
             raise TypeError(f"{name} has dtype {x.dtype}, but categories are integers: pass {name}.long()")
         if looks(x):
             bad = (x < 0) | (x >= (self.size if self.sizes is None else self.sizes))
@@ -124,6 +125,22 @@ class Finite(_Array):
     def __repr__(self) -> str:
         size = self.size if self.sizes is None else self.sizes.tolist()
         return f"Finite({size}, {self.shape})"
+
+
+class Counts(_Array):
+    """Whole numbers 0, 1, 2, ... without end, in an array of the given shape."""
+
+    def check(self, x: Tree, name: str = "x") -> Tree:
+        x = self._check_shape(x, name)
+        if x.dtype not in INTEGERS:
+            raise TypeError(f"{name} has dtype {x.dtype}, but counts are whole numbers: pass {name}.round().long()")
+        if looks(x) and bool((x < 0).any()):
+            i = (x < 0).nonzero()[0].tolist()
+            raise ValueError(f"{name}{i} = {int(x[tuple(i)])} is no count: use 0, 1, 2, ...; shift or drop negative values")
+        return x.long()
+
+    def __repr__(self) -> str:
+        return f"Counts({self.shape})"
 
 
 class Product(Space):

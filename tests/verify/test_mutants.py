@@ -4,28 +4,63 @@ A mutant is planted by replacing a method for the length of the test; the check 
 without it (so it is the mutant that it catches).
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from unnoise import schedules
+from unnoise.covariance import Covariance
 from unnoise.generators.local import Local
+from unnoise.laws import Categorical, Normal
 from unnoise.objectives import closed_forms
 from unnoise.objectives.bound import Bound
+from unnoise.predictions import Energy
+from unnoise.predictions.continuous import Score
 from unnoise.predictions.finite import Posterior, RawPosterior
-from unnoise.processes import Gaussian, Masking, Product, Uniform
-from unnoise.processes.categorical import RankOne
+from unnoise.processes import (
+    BirthDeath,
+    Gaussian,
+    Interpolation,
+    Masking,
+    Mixture,
+    Product,
+    RankOne,
+    RateMatrix,
+    Uniform,
+    rates,
+)
+from unnoise.processes.dense import TimeScaled
 from unnoise.processes.finite import FiniteProcess
+from unnoise.processes.rank_one import FixedNoise
 from unnoise.schedules import Schedule
 from unnoise.verify.bounds import fast_path_checks, identity_checks, inequality_checks, variance_checks
 from unnoise.verify.kernels import kernel_checks
 from unnoise.verify.subjects import finite_subject, gaussian_subject, product_subject
 
+LAWS = [torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.1, 0.3, 0.6])]
+CYCLE = torch.tensor([[0.0, 0.1, 1.0], [1.0, 0.0, 0.2], [0.3, 0.8, 0.0]])
+
 SUBJECTS = {
+    "interpolation": lambda: finite_subject(Interpolation(3, (1,), torch.tensor([0.6, 0.3, 0.1])), "interpolation"),
+    "mixture": lambda: finite_subject(
+        Mixture(3, (1,), laws=LAWS, weights=lambda t: torch.stack([1 - 0.8 * t, 0.8 * t], -1)), "mixture"
+    ),
+    "rates": lambda: finite_subject(RateMatrix(rates.relaxed(CYCLE), (1,)), "rates"),
+    "birth-death": lambda: finite_subject(BirthDeath(3, (1,), occupancy=0.3), "birth-death"),
+    "pure death": lambda: finite_subject(BirthDeath(3, (1,), occupancy=0.0), "pure death"),
     "masking": lambda: finite_subject(Masking(3, (2,)), "masking"),
     "uniform": lambda: finite_subject(Uniform(3, (2,)), "uniform"),
     "beta": lambda: finite_subject(Uniform(3, (2,), schedules.LinearBeta()), "beta"),
     "gaussian": lambda: gaussian_subject(Gaussian((1,)), "gaussian", 3),
     "gaussian-beta": lambda: gaussian_subject(Gaussian((1,), schedules.LinearBeta()), "gaussian", 3),
+    "correlated": lambda: gaussian_subject(
+        Gaussian((2,), schedules.Linear(), covariance=[[1.0, 0.6], [0.6, 0.8]]), "correlated", 3
+    ),
+    "energy": lambda: replace(finite_subject(Uniform(3, (2,)), "energy"), kinds=(Energy,)),
+    "energy of a product": lambda: replace(
+        product_subject(Product(y=Gaussian((1,)), c=Masking(3, (1,))), "energy of a product"), kinds=(Energy,)
+    ),
     "product": lambda: product_subject(Product(y=Gaussian((1,)), c=Masking(3, (1,))), "product"),
 }
 
@@ -119,7 +154,133 @@ def posterior_variance_for_optimal(patch):
     patch.setattr(variances.Optimal, "of", variances.Posterior.of)
 
 
+def transposed_root(patch):
+    """Draws by L^T in place of L: their covariance is L^T L."""
+    patch.setattr(Covariance, "colour", lambda self, z: torch.einsum("...k,ki->...i", z.double(), self.root).to(z))
+
+
+def score_without_the_covariance(patch):
+    """-f + g^2 s in place of -f + g^2 C s."""
+    patch.setattr(Score, "to_linear", staticmethod(lambda process, value: value))
+    patch.setattr(Score, "from_linear", staticmethod(lambda process, linear: linear))
+
+
+def error_not_whitened(patch):
+    patch.setattr(Gaussian, "whiten", lambda self, x: x)
+
+
+def dropped_jacobian(patch):
+    """A density without |det L|."""
+    original = Normal.log_prob
+
+    def log_prob(self, x):
+        value = original(self, x)
+        return value if self.covariance is None else value + self.covariance.log_det_root
+
+    patch.setattr(Normal, "log_prob", log_prob)
+
+
+def flipped_energy(patch):
+    """-log q in place of log q."""
+    original = Energy.__init__
+
+    def flipped(self, function, *arguments, **options):
+        original(self, lambda x, rows: -function(x, rows), *arguments, **options)
+
+    patch.setattr(Energy, "__init__", flipped)
+
+
+def energy_at_the_wrong_rows(patch):
+    """The neighbours of a state at the time of another row."""
+    original = Energy.__init__
+
+    def turned(self, function, *arguments, **options):
+        original(self, lambda x, rows: function(x, None if rows is None else rows.flip(0)), *arguments, **options)
+
+    patch.setattr(Energy, "__init__", turned)
+
+
+def without_the_slope_of_the_noise_law(patch):
+    """-(alpha'/alpha) p_t alone: eq:Rate-matrix-expression with p_t put in."""
+    patch.setattr(Mixture, "jump_shares", lambda self, t: -self.schedule.d_alpha(t).unsqueeze(-1) * self.shares(t))
+
+
+def noise_of_the_earlier_time(patch):
+    """f_{t|s} = (1 - alpha_{t|s}) p_t, as if the noise law had always been what it is at t."""
+    original = Mixture.fresh_shares
+
+    def fresh(self, like, s, t):
+        renew = self.keep_and_renew(like, s, t)[1].unsqueeze(-1)
+        return original(self, like, None, t) if s is None else renew * self.shares(self.times(t, like))
+
+    patch.setattr(Mixture, "fresh_shares", fresh)
+
+
+def transposed_rates(patch):
+    """R(x, y) for R(y, x)."""
+    into, out = TimeScaled.log_rates_into, TimeScaled.log_rates_from
+    patch.setattr(TimeScaled, "log_rates_into", out)
+    patch.setattr(TimeScaled, "log_rates_from", into)
+
+
+def clock_of_alpha_squared(patch):
+    """gamma = -log alpha^2."""
+    original = TimeScaled.clock
+    patch.setattr(TimeScaled, "clock", lambda self, s, t: 2 * original(self, s, t))
+
+
+def births_for_deaths(patch):
+    """The units that are absent counted as present."""
+    original = BirthDeath.factors
+    patch.setattr(BirthDeath, "factors", lambda self, s, t: [f.flip(1, 2) for f in original(self, s, t)])
+
+
+def survivors_for_the_dead(patch):
+    """The bridge by Binomial(x_0 - x_t, 1 - p) in place of p: evidence of the units that died between s and t."""
+    original = FiniteProcess.reverse_step
+
+    def reverse_step(self, x_t, log_theta, s, t):
+        law = original(self, x_t, log_theta, s, t)
+        turned = torch.zeros_like(law.probs)
+        for row, (x, probs) in enumerate(zip(x_t[:, 0].tolist(), law.probs[:, 0], strict=True)):
+            top = x + int((probs[x:] > 0).nonzero().max())
+            turned[row, 0, x : top + 1] = probs[x : top + 1].flip(0)
+        return type(law)(turned.clamp_min(1e-300).log())
+
+    patch.setattr(BirthDeath, "reverse_step", reverse_step)
+
+
+def uniform_prior_for_any_noise(patch):
+    """Sampling starts from uniform categories, whatever the noise law."""
+    original = FixedNoise.prior
+
+    def prior(self, rows, dtype=None, device=None):
+        law = original(self, rows, dtype, device)
+        return Categorical(torch.zeros_like(law.log_probs).log_softmax(-1))
+
+    patch.setattr(FixedNoise, "prior", prior)
+
+
 MUTANTS = [
+    (without_the_slope_of_the_noise_law, "mixture", kernel_checks, "forward equation"),
+    (without_the_slope_of_the_noise_law, "mixture", identity_checks, "bound(x)"),
+    (noise_of_the_earlier_time, "mixture", kernel_checks, "marginal = transition of marginal"),
+    (transposed_rates, "rates", kernel_checks, "forward equation"),
+    (transposed_rates, "rates", identity_checks, "bound(x)"),
+    (transposed_rates, "birth-death", identity_checks, "bound(x)"),
+    (clock_of_alpha_squared, "rates", kernel_checks, "forward equation"),
+    (births_for_deaths, "birth-death", kernel_checks, "forward equation"),
+    (survivors_for_the_dead, "pure death", kernel_checks, "posterior = Bayes"),
+    (uniform_prior_for_any_noise, "interpolation", identity_checks, "bound(x)"),
+    (flipped_energy, "energy", kernel_checks, "reverse rates"),
+    (flipped_energy, "energy", identity_checks, "bound(x)"),
+    (flipped_energy, "energy of a product", kernel_checks, "reverse drift"),
+    (flipped_energy, "energy of a product", kernel_checks, "reverse rates"),
+    (energy_at_the_wrong_rows, "energy", identity_checks, "bound(x)"),
+    (transposed_root, "correlated", kernel_checks, "covariance of draws"),
+    (score_without_the_covariance, "correlated", kernel_checks, "gradient of the log-marginal"),
+    (error_not_whitened, "correlated", fast_path_checks, "closed form"),
+    (dropped_jacobian, "correlated", kernel_checks, "integrates to 1"),
     (inverted_ratio, "uniform", kernel_checks, "reverse rates"),
     (conditioning_on_the_target, "masking", kernel_checks, "reverse rates"),
     (wrong_product_order, "uniform", kernel_checks, "transition"),

@@ -6,6 +6,11 @@
 
 These are the definitions, by autograd and by visiting every neighbour: they serve small spaces, tests and users' own
 processes.  The families answer the same questions in closed form.
+
+Correlated noise, a = L diag(g^2) L^T, is independent in the coordinates y = L^-1 x, where the second-order parts are taken:
+
+    tr(a grad^2 phi) = sum_k g_k^2 d^2/dy_k^2 phi(L y),    sum_ij d_i d_j (a_ij q) = sum_k d^2/dy_k^2 [g_k^2 q](L y),
+    div a + a grad log q = L [d/dy_k g_k^2 + g_k^2 d/dy_k log q(L y)].
 """
 
 from collections.abc import Callable
@@ -13,51 +18,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from unnoise.covariance import Covariance
 from unnoise.generators.local import Local, without_self
+from unnoise.generators.neighbours import neighbours, pick, replace, tree_leaves
 from unnoise.laws import LOG_ZERO, sum_coordinates
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import Euclidean, Finite, Product, Space, batch_size, map_leaves
+from unnoise.spaces import Counts, Euclidean, Finite, Space, batch_size
 
 Function = Callable[[Tree], Tensor]  # a batch of states -> one number per row
-
-
-def tree_leaves(space: Space, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Space]]:
-    """The leaves of a space with their paths; a single space has the empty path."""
-    if isinstance(space, Product):
-        return [leaf for name, part in space.leaves.items() for leaf in tree_leaves(part, (*path, name))]
-    return [(path, space)]
-
-
-def pick(tree: Tree, path: tuple[str, ...]) -> Tree:
-    for name in path:
-        tree = tree[name]
-    return tree
-
-
-def replace(tree: Tree, path: tuple[str, ...], value: Tree) -> Tree:
-    """The tree with one leaf exchanged."""
-    if not path:
-        return value
-    return {name: replace(part, path[1:], value) if name == path[0] else part for name, part in tree.items()}
-
-
-def neighbours(x: Tree, path: tuple[str, ...], space: Space) -> Tree:
-    """Every state that differs from x in at most one coordinate of one finite leaf: [batch * dimension * size] rows.
-
-    Where a coordinate has fewer categories than `size`, its surplus rows repeat its last one: no function is asked for a
-    value off the space.
-    """
-    assert isinstance(space, Finite)
-    leaf = _flat(pick(x, path))
-    rows, dimension, size = leaf.shape[0], leaf.shape[1], space.size
-    copies = leaf[:, None, None, :].expand(rows, dimension, size, dimension).clone()
-    k = torch.arange(dimension, device=leaf.device)
-    category = torch.arange(size, device=leaf.device)
-    if space.sizes is not None:
-        category = torch.minimum(category, space.sizes.to(leaf.device).reshape(-1, 1, 1) - 1)
-    copies[:, k, :, k] = category.expand(dimension, rows, size)
-    around = map_leaves(lambda part: part.repeat_interleave(dimension * size, 0), x)
-    return replace(around, path, copies.reshape(-1, *space.shape))
 
 
 class Generator:
@@ -72,12 +40,13 @@ class Generator:
         for path, space in tree_leaves(self.space):
             local = pick(data, path)
             if isinstance(space, Euclidean):
-                gradient, curvature = _derivatives(phi, x, path)
+                gradient, curvature = _derivatives(*_whitened(phi, x, path, local.covariance), path)
                 if local.drift is not None:
-                    total = total + sum_coordinates(local.drift * gradient)
+                    drift = local.drift if local.covariance is None else local.covariance.whiten(local.drift)
+                    total = total + sum_coordinates(drift * gradient)
                 if local.diffusion is not None:
                     total = total + sum_coordinates(0.5 * local.diffusion * curvature)
-            if isinstance(space, Finite) and local.log_rates is not None:
+            if isinstance(space, Finite | Counts) and local.log_rates is not None:
                 change = phi(neighbours(x, path, space)).reshape(local.log_rates.shape)
                 base = phi(x).reshape(-1, *[1] * (change.ndim - 1))
                 total = total + sum_coordinates(local.rates * (change - base))
@@ -98,7 +67,8 @@ class Generator:
                     return 0.0 * leaf if diffusion is None else diffusion * _rows(q(y), leaf) + 0.0 * leaf
 
                 total = total - sum_coordinates(_diagonal(flux, x, path, order=1))
-                total = total + 0.5 * sum_coordinates(_diagonal(spread, x, path, order=2))
+                inner, y = _whitened(spread, x, path, pick(self.local(x), path).covariance)
+                total = total + 0.5 * sum_coordinates(_diagonal(inner, y, path, order=2))
             else:
                 inflow, outflow = self._edges(x, path, space)
                 around = q(neighbours(x, path, space)).reshape(inflow.shape)
@@ -107,16 +77,19 @@ class Generator:
 
     def _edges(self, x: Tree, path: tuple[str, ...], space: Space) -> tuple[Tensor, Tensor]:
         """Log rates into x from each neighbour, and out of x to each neighbour: [batch, *shape, size]."""
-        assert isinstance(space, Finite)
         out = pick(self.local(x), path).log_rates
         around = neighbours(x, path, space)
         rates = pick(self.local(around), path).log_rates  # [batch*d*size, *shape, size]
         state = _flat(pick(x, path))
-        rows, dimension = state.shape
-        rates = rates.reshape(rows, dimension, space.size, dimension, space.size)
+        (rows, dimension), size = state.shape, out.shape[-1]
+        rates = rates.reshape(rows, dimension, size, dimension, size)
         k = torch.arange(dimension, device=state.device)
         own = rates[:, k, :, k].transpose(0, 1)  # [rows, d, from, to]
-        into = own.gather(-1, state[:, :, None, None].expand(-1, -1, space.size, 1)).squeeze(-1)
+        if isinstance(space, Counts):  # x - 1 steps up to x, x + 1 down to it
+            below = torch.where(state > 0, own[..., 0, 1], LOG_ZERO)
+            return torch.stack([below, own[..., 1, 0]], -1).reshape(out.shape), out
+        assert isinstance(space, Finite)
+        into = own.gather(-1, state[:, :, None, None].expand(-1, -1, size, 1)).squeeze(-1)
         valid = space.valid(state.device)
         if valid is not None:  # nothing comes from the surplus rows
             into = torch.where(valid.flatten(0, -2), into, LOG_ZERO)
@@ -130,21 +103,24 @@ class Generator:
             for path, space in tree_leaves(self.space):
                 forward = pick(data, path)
                 if isinstance(space, Euclidean):
-                    score, a = _derivatives(log_q, x, path, second=False)[0], forward.diffusion
+                    a, covariance = forward.diffusion, forward.covariance
                     drift = None if forward.drift is None else -forward.drift
                     if a is not None:
 
                         def spread(y: Tree, path=path) -> Tensor:
                             return pick(self.local(y), path).diffusion + 0.0 * pick(y, path)
 
-                        back = _diagonal(spread, x, path, order=1) + a * score
+                        score = _derivatives(*_whitened(log_q, x, path, covariance), path, second=False)[0]
+                        back = _diagonal(*_whitened(spread, x, path, covariance), path, order=1) + a * score
+                        back = back if covariance is None else covariance.colour(back)
                         drift = back if drift is None else drift + back
-                    backward = Local(drift, a)
+                    backward = Local(drift, a, covariance=covariance)
                 else:
                     into, _ = self._edges(x, path, space)
                     around = log_q(neighbours(x, path, space)).reshape(into.shape)
                     log_rates = into + (around - _rows(log_q(x), into)).clamp(-1e20, 1e20)
-                    backward = Local(log_rates=without_self(log_rates, pick(x, path)))
+                    stays = isinstance(space, Finite)  # a category is among its own destinations
+                    backward = Local(log_rates=without_self(log_rates, pick(x, path)) if stays else log_rates)
                 data = replace(data, path, backward)
             return data
 
@@ -157,6 +133,11 @@ class Generator:
             data = self.local(x)
             for other, _ in tree_leaves(self.space):
                 part = pick(data, other)
+                if part.covariance is not None:
+                    raise ValueError(
+                        f"the noise of leaf {'.'.join(other) or 'x'} is correlated ({part.covariance}): its coordinates do "
+                        f"not decouple, and no part of the generator moves one alone"
+                    )
 
                 def keep(value: Tensor | None, fill: float, jumps: bool, other=other) -> Tensor | None:
                     if value is None:
@@ -198,10 +179,21 @@ def _rows(value: Tensor, like: Tensor) -> Tensor:
     return value.reshape(-1, *[1] * (like.ndim - 1))
 
 
+def _whitened(function: Function, x: Tree, path: tuple[str, ...], covariance: Covariance | None) -> tuple[Function, Tree]:
+    """A function and a state in the coordinates y = L^-1 x of one leaf."""
+    if covariance is None:
+        return function, x
+
+    def of_white(y: Tree) -> Tensor:
+        return function(replace(y, path, covariance.colour(pick(y, path))))
+
+    return of_white, replace(x, path, covariance.whiten(pick(x, path)))
+
+
 def _derivatives(phi: Function, x: Tree, path: tuple[str, ...], second: bool = True) -> tuple[Tensor, Tensor]:
     """Gradient and diagonal of the Hessian of phi in one Euclidean leaf."""
-    with torch.enable_grad():
-        leaf = pick(x, path).detach().requires_grad_()
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf = pick(x, path).detach().clone().requires_grad_()
         value = phi(replace(x, path, leaf))
         if not value.requires_grad:
             return torch.zeros_like(leaf), torch.zeros_like(leaf)
@@ -219,8 +211,8 @@ def _derivatives(phi: Function, x: Tree, path: tuple[str, ...], second: bool = T
 
 def _diagonal(field: Function, x: Tree, path: tuple[str, ...], order: int) -> Tensor:
     """d^order field_k / dx_k^order for each coordinate k of one Euclidean leaf."""
-    with torch.enable_grad():
-        leaf = pick(x, path).detach().requires_grad_()
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf = pick(x, path).detach().clone().requires_grad_()
         value = field(replace(x, path, leaf)).reshape(len(leaf), -1)
         out = []
         for i in range(value.shape[1]):

@@ -5,7 +5,8 @@ At a state x the generator
     L phi(x) = b . grad phi + 1/2 tr(a grad^2 phi) + sum_y R(y, x) [phi(y) - phi(x)]
 
 is the triple (b, a, R(., x)).  Coordinates are noised independently, so `a` is diagonal and jumps change one coordinate
-at a time: the rates are an array with one row of destinations per coordinate.  On a product the data is a dict of
+at a time: the rates are an array with one row of destinations per coordinate.  Noise with a covariance C = L L^T has
+a = L diag(diffusion) L^T, and is independent in the whitened coordinates L^-1 x.  On a product the data is a dict of
 triples, one per leaf, and everything below adds over leaves (eq:generator-dimensional-sum).
 
 The distance of the true reverse process (conditioned on x_0) from the model's, per unit time, is the ELBO's integrand
@@ -13,6 +14,7 @@ in every space:
 
     1/2 (b_0 - b_m)^2 / a  +  sum_y [ R_m - R_0 + R_0 log(R_0 / R_m) ]           (0 log 0 = 0)
 
+(with a covariance the gap of the drifts is whitened first: it is gap . a^-1 gap that counts).
 With b = -f + a s on both sides the first term is 1/2 a |s_0 - s_m|^2, denoising score matching; the second is the
 score entropy with all its constants, pointwise >= 0 (the print's -R_t(y, x_t) in place of -R_0 is right in expectation
 only).
@@ -23,6 +25,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unnoise.covariance import Covariance
 from unnoise.laws import LOG_ZERO, finite_or_inf, sum_coordinates
 from unnoise.shapes import Float, Int, Tree
 
@@ -33,7 +36,9 @@ class Local:
 
     drift: Tensor | None = None
     diffusion: Tensor | None = None
-    log_rates: Tensor | None = None  # [batch, *shape, size]; LOG_ZERO at the state itself and where no jump leads
+    # [batch, *shape, size], LOG_ZERO at the state itself and where no jump leads; counts: [batch, *shape, 2], to x -+ 1
+    log_rates: Tensor | None = None
+    covariance: Covariance | None = None  # of the diffusion, where coordinates are noised together
 
     @property
     def rates(self) -> Tensor:
@@ -54,7 +59,17 @@ class Local:
             plus(self.drift, other.drift),
             plus(self.diffusion, other.diffusion),
             plus(self.log_rates, other.log_rates, torch.logaddexp),
+            self._shared_covariance(other),
         )
+
+    def _shared_covariance(self, other: "Local") -> Covariance | None:
+        both = self.diffusion is not None and other.diffusion is not None
+        if both and self.covariance is not other.covariance:
+            raise ValueError(
+                f"diffusions with the covariances {self.covariance} and {other.covariance} do not add in either's root: "
+                f"add generators of one process"
+            )
+        return self.covariance if self.diffusion is not None else other.covariance
 
 
 def without_self(log_rates: Float[Tensor, "*batch size"], x: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch size"]:
@@ -75,6 +90,8 @@ def divergence_rate(true: Tree, model: Tree) -> Float[Tensor, "batch"]:
     parts = []
     if true.drift is not None:
         gap = true.drift - model.drift
+        if true.covariance is not None:
+            gap = true.covariance.whiten(gap)
         if true.diffusion is None:
             parts.append(sum_coordinates(torch.where(gap == 0, 0.0, torch.inf).expand_as(gap)))
         else:

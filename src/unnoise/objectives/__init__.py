@@ -2,6 +2,7 @@
 
 from unnoise.objectives import decoders, weightings
 from unnoise.objectives.bound import Bound, Objective, bound
+from unnoise.objectives.learned_schedule import fit_schedule
 from unnoise.objectives.times import Count, Grid, Importance, Quadrature, Stratified, Times, Uniform
 
 __all__ = [
@@ -16,5 +17,6 @@ __all__ = [
     "Uniform",
     "bound",
     "decoders",
+    "fit_schedule",
     "weightings",
 ]

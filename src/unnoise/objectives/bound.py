@@ -31,7 +31,7 @@ from unnoise.objectives.times import Count, Grid, Quadrature, Stratified, Times,
 from unnoise.objectives.weightings import Bound as BoundWeighting
 from unnoise.objectives.weightings import Weighting
 from unnoise.predictions import Posterior
-from unnoise.processes import Chain, FiniteProcess, Gaussian, Masking, Process, Product
+from unnoise.processes import Chain, FiniteProcess, Gaussian, Masking, Process, Product, Thinning
 from unnoise.shapes import Float, Int, Tree
 from unnoise.spaces import batch_size, first_leaf, map_leaves
 
@@ -121,7 +121,7 @@ class _Evaluation:
             state = map_leaves(lambda x, i=i: x[i : i + per].flatten(0, 1), nodes)
             data, condition = _tiled(self.x0, n * visits), _tiled(self.condition, n * visits)
             value = function(data, state, clock.repeat(n), condition).reshape(n, -1)
-            total = total + torch.where(weight > 0, weight * value, 0.0).sum(0)
+            total = total + (weight * torch.where(weight > 0, value, 0.0)).sum(0)
         return total.reshape(t.shape)
 
     def rate(self, x0: Tree, x_t: Tree, t: Tensor, condition: dict) -> Tensor:
@@ -201,7 +201,7 @@ def _part(x: Tree, i: int, rows: int) -> Tree:
 def _learned_categories(process: Process) -> bool:
     if isinstance(process, Product):
         return any(_learned_categories(leaf) for leaf in process.leaves.values())
-    return isinstance(process, FiniteProcess) and any(p.requires_grad for p in process.parameters())
+    return isinstance(process, FiniteProcess | Thinning) and any(p.requires_grad for p in process.parameters())
 
 
 class Objective(nn.Module):
@@ -235,13 +235,17 @@ class Objective(nn.Module):
             times = (Grid() if chain else Quadrature()) if exact else default_times(process)
         if chain and isinstance(times, Count):
             times = Stratified()
+        if chain and isinstance(times, Quadrature):
+            raise ValueError(
+                "Quadrature() is for an integral over time; a chain's bound is a sum over its steps: use Grid()"
+            )
         if exact and times.draws_state:
             raise ValueError("an exact expectation over x_t needs times without drawn states: use Quadrature()")
         if chain and not self.weighting.is_bound:
             raise ValueError("weightings act on the continuous-time integrand; a chain is trained on its bound")
         if not exact and not isinstance(times, Count) and _learned_categories(process):
             raise ValueError(
-                "a learned schedule of categories has no unbiased gradient through drawn states: "
+                "a learned schedule of categories or counts has no unbiased gradient through drawn states: "
                 "use exact=True, or count-based times on Masking"
             )
         if exact and not self.weighting.is_bound:
@@ -260,8 +264,8 @@ class Objective(nn.Module):
         prior = self.denoiser.process.prior_kl(x0)
         if looks(prior) and bool(prior.isinf().any()):
             raise ValueError(
-                "KL(q(x_1 | x_0) || p_1) is infinite: some of x_0 is left at the last time, where the prior is all MASK; "
-                "end the grid at t = 1"
+                "KL(q(x_1 | x_0) || p_1) is infinite: some of x_0 is left at the last time, where the prior is all MASK "
+                "(counts: 0); end the grid at t = 1"
             )
         if run.chain is not None:
             diffusion, reconstruction = run.chain_terms(self.times)

@@ -5,8 +5,11 @@ Each equals `divergence(process.reverse(x_t, x0, t), prediction)` and is tested 
     Gaussian x any kind    a weight times the squared error of that kind:
                            x0: -SNR'/2    eps: g^2/(2 sigma^2)    score: g^2/2
                            v: -SNR'/2 sigma^2/(alpha^2 + sigma^2)^2          u: 2/g^2
+                           (correlated noise: of the whitened error L^-1 e, so that e . C^-1 e counts)
     Masking x Posterior    -alpha'/(1 - alpha) times the cross-entropy of the masked coordinates   (eq:mlm-ELBO)
-    Uniform x Posterior    one pass over the logits, streamed over row chunks; nothing of size K x K
+    Uniform, Interpolation one pass over the logits, streamed over row chunks; nothing of size K x K
+      x Posterior
+    Thinning x Remaining   -alpha' [m - r + r log(r/m)] with r = (x_0 - x_t)/(1 - alpha) and m = exp(value)
 
 Score entropy in its three printed forms leaves out terms without the network (so none of them bounds anything):
 
@@ -21,7 +24,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from unnoise.generators import divergence
-from unnoise.laws import LOG_ZERO, sum_coordinates
+from unnoise.laws import LOG_ZERO, TINY, finite_or_inf, log_coefficient, log_of, sum_coordinates
 from unnoise.predictions import (
     Clean,
     ContinuousPrediction,
@@ -31,10 +34,21 @@ from unnoise.predictions import (
     Posterior,
     Prediction,
     ProductPrediction,
+    Remaining,
     Score,
     Velocity,
 )
-from unnoise.processes import FiniteProcess, Gaussian, Masking, Process, Product, Uniform
+from unnoise.processes import (
+    FiniteProcess,
+    FixedNoise,
+    Gaussian,
+    Interpolation,
+    Masking,
+    Process,
+    Product,
+    Thinning,
+    Uniform,
+)
 from unnoise.schedules import Schedule
 from unnoise.shapes import Float, Tree
 
@@ -59,11 +73,10 @@ def squared_error_weight(kind: type[ContinuousPrediction], schedule: Schedule, t
 
 
 def squared_error_terms(prediction: ContinuousPrediction, x0: Tensor) -> Float[Tensor, "batch *shape"]:
-    """The bound's rate of each coordinate."""
-    process, kind = prediction.process, type(prediction)
-    weight = squared_error_weight(kind, process.schedule, prediction.t)
-    target = kind.target(process, x0, prediction.x_t, prediction.t)
-    return process.coefficient(weight, prediction.x_t) * (target - prediction.value).square()
+    """The bound's rate of each coordinate (each whitened one, where the noise is correlated)."""
+    process = prediction.process
+    weight = squared_error_weight(type(prediction), process.schedule, prediction.t)
+    return process.coefficient(weight, prediction.x_t) * process.whiten(prediction.error(x0)).square()
 
 
 def squared_error(prediction: ContinuousPrediction, x0: Tensor) -> Float[Tensor, "batch"]:
@@ -82,25 +95,31 @@ def masked_cross_entropy(prediction: Posterior, x0: Tensor) -> Float[Tensor, "ba
     return torch.zeros(x0.shape[0], dtype=weighted.dtype, device=x0.device).index_add(0, row, weighted)
 
 
-def uniform_divergence(prediction: Posterior, x0: Tensor) -> Float[Tensor, "batch"]:
-    """The full divergence under uniform noise in one pass per row chunk.
+def rank_one_divergence(prediction: Posterior, x0: Tensor) -> Float[Tensor, "batch"]:
+    """The full divergence under a fixed noise law p, in one pass over the logits per row chunk.
 
-    With c = 1 + K alpha/beta and h(y) = m(y) K/beta = 1 + (c - 1) theta_y, and r = -alpha'/(alpha K) the rate into x_t from
-    each y, R0/r is 1/c for all y if x_t = x_0, else c at y = x_0 and 1 elsewhere, and R_model/r = h(y)/h(x_t).
+    With o = alpha/beta, H(y) = p_y + o theta_y and G(y) = p_y + o [y = x_0], x = x_t and g = G(x), the rate into x from each
+    y is c p_x, c = -alpha'/alpha, and R_model = c p_x H(y)/H(x), R0 = c p_x G(y)/g.  Both sum to 1 + o over y, so
+
+        divergence/(c p_x) = (1 + o - H_x)/H_x + (1 + o - g)/g [log(H_x/g) - 1] + 1/g sum_{y != x} G log(G/H),
+
+    and of the last sum only S = sum_y p_y log(1 + o theta_y/p_y) runs over all y.
     """
     process, t, x_t = prediction.process, prediction.t, prediction.x_t
-    assert isinstance(process, Uniform)
-    k = process.sizes(x0.device).double()
+    assert isinstance(process, FixedNoise)
     alpha, beta, slope = (
         process.coefficient(c, x0, torch.float64)
         for c in (process.schedule.alpha(t), process.schedule.beta(t), -process.schedule.d_alpha(t))
     )
-    odds, rate = (k * alpha / beta).expand(x0.shape).flatten(), (slope / alpha / k).expand(x0.shape).flatten()
-    k = k.expand(x0.shape).flatten()
+    odds, speed = ((c).expand(x0.shape).flatten() for c in (alpha / beta, slope / alpha))
+    p_x, p_x0 = (process.noise.log_prob(x, torch.float64).exp().flatten() for x in (x_t, x0))
+    features, head, dtype = prediction.features.flatten(0, x0.ndim - 1), prediction.head, prediction.logits_dtype
+    law = process.noise.log_probs(dtype, x0.device)[..., : process.space.size].exp()
+    shared = law.ndim == 1
+    constant = isinstance(process, Uniform) and process.space.sizes is None
+    laws = law if shared else law.expand(*x0.shape, law.shape[-1]).reshape(-1, law.shape[-1])
     valid = process.space.valid(x0.device)
     rows_of_valid = None if valid is None else valid.expand(*x0.shape, valid.shape[-1]).reshape(-1, valid.shape[-1])
-    features = prediction.features.flatten(0, x0.ndim - 1)
-    head = prediction.head
     chunk = max(1, (CHUNK if x0.device.type == "cpu" else 64 * CHUNK) // process.space.size)
     out = []
     for i in range(0, len(features), chunk):
@@ -111,46 +130,69 @@ def uniform_divergence(prediction: Posterior, x0: Tensor) -> Float[Tensor, "batc
             x_t.flatten()[part],
             x0.flatten()[part],
             odds[part],
-            k[part],
+            p_x[part],
+            p_x0[part],
+            None if constant else laws if shared else laws[part],
             None if rows_of_valid is None else rows_of_valid[part],
         )
         streamed = torch.is_grad_enabled() and len(features) > chunk
-        value = checkpoint(_uniform_rows, *arguments, use_reentrant=False) if streamed else _uniform_rows(*arguments)
-        out.append(value)
-    return sum_coordinates((torch.cat(out) * rate).reshape(x0.shape))
+        out.append(checkpoint(_rank_one_rows, *arguments, use_reentrant=False) if streamed else _rank_one_rows(*arguments))
+    rate = (speed * p_x).reshape(x0.shape)
+    return sum_coordinates(rate * torch.where(rate > 0, torch.cat(out).reshape(x0.shape), 0.0))
 
 
-def _uniform_rows(features, head, x_t, x0, odds, k, valid) -> Tensor:
-    """Divergence / r for each row of a chunk, in float64 from one pass over its logits."""
+def _rank_one_rows(features, head, x_t, x0, odds, p_x, p_x0, law, valid) -> Tensor:
+    """Divergence/(c p_x) for each row of a chunk, in float64 from one pass over its logits; law None is uniform."""
     logits = features if head is None else head(features)
     logits = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
     if valid is not None:
         logits = torch.where(valid, logits, LOG_ZERO)
-    theta = logits.softmax(-1)
-    at_x, at_x0 = (theta.gather(-1, i.unsqueeze(-1)).squeeze(-1).double() for i in (x_t, x0))
-    scaled = theta * odds.to(theta.dtype).unsqueeze(-1)
-    if torch.is_grad_enabled() and scaled.requires_grad:
-        log_h = scaled.log1p().sum(-1, dtype=torch.float64)
+    theta, size = logits.softmax(-1), logits.shape[-1]
+    at_x, at_x0 = (theta.gather(-1, i.clamp_max(size - 1).unsqueeze(-1)).squeeze(-1).double() for i in (x_t, x0))
+    at_x = torch.where(x_t < size, at_x, 0.0)  # a state that noise added is no category
+    o = odds.to(theta.dtype).unsqueeze(-1)
+    if law is None:
+        scaled = theta * (o * size)
+        inplace = not (torch.is_grad_enabled() and scaled.requires_grad)
+        total = (scaled.log1p_().sum(-1).double() if inplace else scaled.log1p().sum(-1, dtype=torch.float64)) / size
     else:
-        log_h = scaled.log1p_().sum(-1).double()
-    h_x = 1 + odds * at_x
-    log_x, log_x0 = h_x.log(), (odds * at_x0).log1p()
-    model = (k + odds - h_x) / h_x  # sum over y != x_t of h(y)/h(x_t), as sum_y h(y) = K + odds
-    c = 1 + odds
-    moved = model - (k - 2) - c + c * c.log() - (log_h - log_x - log_x0 + c * log_x0 - (k - 2 + c) * log_x)
-    stayed = model - (k - 1) / c * (1 + c.log()) - (log_h - log_x - (k - 1) * log_x) / c
-    return torch.where(x_t == x0, stayed, moved)
+        scaled = theta * o / torch.where(law > 0, law, 1.0)
+        total = (scaled.log1p() * law).sum(-1, dtype=torch.float64)
+    tiny = torch.finfo(torch.float64).tiny
+    share_x, share_x0 = (  # p_y log(H_y/p_y) at x_t and x_0
+        p * torch.log1p(odds * at / torch.where(p > 0, p, 1.0)) for p, at in ((p_x, at_x), (p_x0, at_x0))
+    )
+    same = x_t == x0
+    h_x, h_x0 = p_x + odds * at_x, p_x0 + odds * at_x0
+    g, g_x0 = p_x + torch.where(same, odds, 0.0), p_x0 + odds
+    own = torch.where(same, 0.0, share_x0 + g_x0 * (g_x0.log() - h_x0.clamp_min(tiny).log()))
+    h_x, g = h_x.clamp_min(tiny), g.clamp_min(tiny)
+    rest = 1 + odds - g
+    return (1 + odds - h_x) / h_x + (rest * (h_x.log() - g.log() - 1) + share_x - total + own) / g
+
+
+def remaining_divergence(prediction: Remaining, x0: Tensor) -> Float[Tensor, "batch"]:
+    """-alpha' [m - r + r log(r/m)]: what a Poisson law of mean m pays for the number r, per unit of signal lost."""
+    process, t, x_t = prediction.process, prediction.t, prediction.x_t
+    speed, beta = (process.coefficient(c, x_t) for c in (-process.schedule.d_alpha(t), process.schedule.beta(t)))
+    left, value = (x0 - x_t).clamp_min(0).double(), prediction.value.double()
+    r = left / beta.clamp_min(TINY)
+    terms = speed * (value.exp() - r + r * (log_of(left) - log_coefficient(beta) - value))
+    return finite_or_inf(sum_coordinates(terms), 1e20)
 
 
 CLOSED_FORMS: dict[tuple[type, type], Callable[..., Tensor]] = {
     **{(Gaussian, kind): squared_error for kind in (Clean, Noise, Score, Velocity, Flow)},
     (Masking, Posterior): masked_cross_entropy,
-    (Uniform, Posterior): uniform_divergence,
+    (Uniform, Posterior): rank_one_divergence,
+    (Interpolation, Posterior): rank_one_divergence,
+    (Thinning, Remaining): remaining_divergence,
 }
 
 
 def rate(prediction: Prediction, process: Process, x0: Tree, fast: bool = True) -> Float[Tensor, "batch"]:
     """The bound's integrand: the closed form where there is one, else the divergence of the generators."""
+    prediction = prediction.by_leaf()
     if isinstance(prediction, ProductPrediction) and isinstance(process, Product):
         leaves = process.leaves
         parts = [rate(leaf, leaves[name], x0[name], fast) for name, leaf in prediction.leaves.items()]

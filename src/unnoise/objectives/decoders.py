@@ -1,9 +1,10 @@
 """The bound's last term: E[-log p(x_0 | x_eps)] at the cut-off.
 
 Gaussian             N(x_0; x_eps/alpha_eps, (sigma_eps/alpha_eps)^2): needs no network, and its mean over x_eps is known;
-                     with network=True centred at the model's x_0
+                     with network=True centred at the model's x_0; with the noise's covariance where it is correlated
 DiscretisedGaussian  for data on a grid of levels: the mass that the model's Gaussian puts on the bin of x_0
-Categorical          the model's posterior at x_eps, coordinate by coordinate (ratios, rates: their kernel to 0)
+Categorical          the model's posterior at x_eps, coordinate by coordinate (ratios, rates, an energy: their kernel to 0)
+Counts               the model's kernel from x_eps to the data, coordinate by coordinate
 Exact                the exact joint law of x_0 given x_eps, from an oracle
 Leaves               one decoder per leaf of a product
 """
@@ -19,8 +20,17 @@ from unnoise.checks import fits, leaf_time, looks
 from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.laws import Categorical as CategoricalLaw
 from unnoise.laws import Normal, finite_or_inf, sum_coordinates
-from unnoise.predictions import Clean, FinitePrediction, Prediction, ProductPrediction, Rates, Ratio, RawPosterior
-from unnoise.processes import FiniteProcess, Process, Product
+from unnoise.predictions import (
+    Clean,
+    CountPrediction,
+    FinitePrediction,
+    Prediction,
+    ProductPrediction,
+    Rates,
+    Ratio,
+    RawPosterior,
+)
+from unnoise.processes import FiniteProcess, Process, Product, Thinning
 from unnoise.processes import Gaussian as GaussianProcess
 from unnoise.shapes import Float, Tree
 
@@ -37,6 +47,10 @@ class Decoder(ABC):
     ) -> Float[Tensor, "batch"]: ...
 
 
+def _by_leaf(prediction: Prediction | None) -> Prediction | None:
+    return None if prediction is None else prediction.by_leaf()
+
+
 def _refuse(decoder: Decoder, process: Process) -> TypeError:
     return TypeError(f"decoder {type(decoder).__name__} does not fit {type(process).__name__}: leave it out for the default")
 
@@ -51,8 +65,9 @@ class Gaussian(Decoder):
         t = torch.full((x0.shape[0],), eps, dtype=torch.float64, device=x0.device)
         std = process.coefficient(process.schedule.sigma(t) / process.schedule.alpha(t), x0)
         if not self.needs_network:  # E over x_eps of the Gaussian's own surprise
-            return sum_coordinates((std.log() + 0.5 * log(2 * pi * e)).expand_as(x0))
-        return -Normal(prediction.to(Clean).value, std).log_prob(x0)
+            surprise = sum_coordinates((std.log() + 0.5 * log(2 * pi * e)).expand_as(x0))
+            return surprise if process.covariance is None else surprise + process.covariance.log_det_root
+        return -Normal(prediction.to(Clean).value, std, process.covariance).log_prob(x0)
 
 
 class DiscretisedGaussian(Decoder):
@@ -66,6 +81,11 @@ class DiscretisedGaussian(Decoder):
     def nll(self, process, prediction, x0, x_eps, eps):
         if not isinstance(process, GaussianProcess):
             raise _refuse(self, process)
+        if process.covariance is not None:
+            raise ValueError(
+                f"the mass of a bin under correlated noise ({process.covariance}) has no closed form: "
+                f"use decoders.Gaussian(), or noise that is independent over coordinates"
+            )
         t = torch.full((x0.shape[0],), eps, dtype=torch.float64, device=x0.device)
         std = process.coefficient(process.schedule.sigma(t) / process.schedule.alpha(t), x0).double()
         step = (self.high - self.low) / (self.levels - 1)
@@ -94,6 +114,7 @@ class DiscretisedGaussian(Decoder):
 
 class Categorical(Decoder):
     def nll(self, process, prediction, x0, x_eps, eps):
+        prediction = _by_leaf(prediction)
         if not isinstance(prediction, FinitePrediction):
             raise _refuse(self, process)
         if isinstance(prediction, Ratio | Rates) and process.noiseless(0.0):
@@ -103,6 +124,14 @@ class Categorical(Decoder):
         else:
             log_probs = prediction.to(RawPosterior).log_probs()
         return -finite_or_inf(sum_coordinates(log_probs.gather(-1, x0.unsqueeze(-1)).squeeze(-1)))
+
+
+class Counts(Decoder):
+    def nll(self, process, prediction, x0, x_eps, eps):
+        prediction = _by_leaf(prediction)
+        if not isinstance(prediction, CountPrediction):
+            raise _refuse(self, process)
+        return -prediction.step(None).log_prob(x0)
 
 
 @runtime_checkable
@@ -132,7 +161,7 @@ class Leaves(Decoder):
         if not isinstance(process, Product):
             raise _refuse(self, process)
         fits(self.leaves, process.names, "the decoder Leaves(...)")
-        parts = []
+        prediction, parts = _by_leaf(prediction), []
         for name, leaf in process.leaves.items():
             own = prediction.leaves[name] if isinstance(prediction, ProductPrediction) else None
             state = None if x_eps is None else x_eps[name]
@@ -144,12 +173,15 @@ def default_decoder(process: Process) -> Decoder:
     process = base_process(process)
     if isinstance(process, Product):
         return Leaves(**{name: default_decoder(leaf) for name, leaf in process.leaves.items()})
+    if isinstance(process, Thinning):
+        return Counts()
     return Categorical() if isinstance(process, FiniteProcess) else Gaussian()
 
 
 __all__ = [
     "AnyDenoiser",
     "Categorical",
+    "Counts",
     "Decoder",
     "DiscretisedGaussian",
     "Exact",

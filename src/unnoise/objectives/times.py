@@ -128,15 +128,18 @@ class Count(Times):
 
 
 class Quadrature(Times):
-    def __init__(self, nodes: int = 64, power: float = 4.0):
-        self.nodes, self.power = nodes, power
+    """`late` > 1 grades towards 1 as well, for rates that are unbounded there: 2 for (1 - t)^(-1/2)."""
+
+    def __init__(self, nodes: int = 64, power: float = 4.0, late: float = 1.0):
+        self.nodes, self.power, self.late = nodes, power, late
 
     def visit(self, process, x0, low, noise):
         rows, device = _rows(x0)
         points, weights = np.polynomial.legendre.leggauss(self.nodes)
         u, w = (torch.as_tensor(a, dtype=torch.float64, device=device) for a in ((points + 1) / 2, weights / 2))
-        t, slope = graded(u, low, self.power)
-        return Visits(t.unsqueeze(1).expand(-1, rows), (w * slope).unsqueeze(1).expand(-1, rows))
+        rest, bend = graded(1 - u, 0.0, self.late)
+        t, slope = graded(1 - rest, low, self.power)
+        return Visits(t.unsqueeze(1).expand(-1, rows), (w * bend * slope).unsqueeze(1).expand(-1, rows))
 
 
 class Grid(Times):

@@ -7,6 +7,9 @@ Gaussian weightings are named by the squared error that they weigh uniformly in 
     EDM          (s^2 + d^2)/(s d)^2 |x_0 - x_model|^2,  s = sigma/alpha, d the data's standard deviation
     Sigmoid      sigmoid(bias - log SNR) (-d log SNR/dt)/2 |eps - eps_model|^2
 
+They are no bounds and are meant plainly: where the noise is correlated, eps is that noise, and |.|^2 is the sum of squares
+of the data's own coordinates; only `Bound` whitens the error first.
+
 `CrossEntropy` is the plain cross-entropy of the coordinates that can move.  On a product a Gaussian weighting concerns the
 numbers, `CrossEntropy` the categories, and the other leaves keep the bound; `Leaves(age=Simple(), ...)` names them.
 """
@@ -38,6 +41,7 @@ class Weighting(ABC):
     is_bound = False
 
     def rate(self, prediction: Prediction, process: Process, x0: Tree, fast: bool = True) -> Float[Tensor, "batch"]:
+        prediction = prediction.by_leaf()
         if isinstance(prediction, ProductPrediction) and isinstance(process, Product):
             leaves = process.leaves
             parts = [self.rate(leaf, leaves[name], x0[name], fast) for name, leaf in prediction.leaves.items()]
@@ -69,12 +73,11 @@ class _GaussianWeighting(Weighting):
         kind = type(prediction)
         if kind.tied_to_grid:
             return sum_coordinates(weight * (x0 - prediction.to(Clean).value).square())
-        # |x_0 - x_model|^2 = |target - value|^2 / P^2 without dividing by alpha
+        # |x_0 - x_model|^2 = |error|^2 / P^2 without dividing by alpha
         scale = squared_error_weight(kind, process.schedule, prediction.t) / squared_error_weight(
             Clean, process.schedule, prediction.t
         )
-        error = kind.target(process, x0, prediction.x_t, prediction.t) - prediction.value
-        return sum_coordinates(weight * process.coefficient(scale, x0) * error.square())
+        return sum_coordinates(weight * process.coefficient(scale, x0) * prediction.error(x0).square())
 
 
 class Simple(_GaussianWeighting):
@@ -145,6 +148,7 @@ class Leaves(Weighting):
         self.leaves = leaves
 
     def rate(self, prediction, process, x0, fast=True):
+        prediction = prediction.by_leaf()
         if not isinstance(prediction, ProductPrediction):
             raise TypeError("Leaves(...) weighs the leaves of a product")
         unknown = [name for name in self.leaves if name not in prediction.leaves]

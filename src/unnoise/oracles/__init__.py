@@ -10,16 +10,21 @@ from unnoise.oracles.components import (
     normal,
     table,
 )
+from unnoise.oracles.counts import BinomialLeaf, PoissonLeaf, binomial_mixture, poisson_mixture
 from unnoise.oracles.markov import MarkovChain
 
 __all__ = [
+    "BinomialLeaf",
     "CategoricalLeaf",
     "Components",
     "GaussianLeaf",
     "MarkovChain",
     "Oracle",
+    "PoissonLeaf",
+    "binomial_mixture",
     "conditional_gaussian",
     "mixture",
     "normal",
+    "poisson_mixture",
     "table",
 ]

@@ -1,7 +1,7 @@
 """An oracle: a data law whose exact denoiser, decoder, marginals and likelihood are known.
 
 An oracle is a denoiser, so everything that takes one can be run on the truth.  `predicts` chooses what it says; the other
-kinds come from its native one (`Velocity`, `Posterior`) by exact conversion.
+kinds come from its native one (`Velocity`, `Posterior`) by exact conversion; `Energy` is its log-marginal.
 """
 
 from abc import abstractmethod
@@ -12,11 +12,11 @@ from torch import Tensor
 from unnoise.denoiser import AnyDenoiser, Kinds, base_process, clock_of, resolve_kinds
 from unnoise.noise import Noise
 from unnoise.objectives.decoders import Exact
-from unnoise.predictions import Prediction, ProductPrediction, RawPosterior
+from unnoise.predictions import Energy, Prediction, ProductPrediction, RawPosterior
 from unnoise.predictions.finite import Kernel
 from unnoise.processes import Chain, Process
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import first_leaf
+from unnoise.spaces import first_leaf, map_leaves
 
 
 class Oracle(AnyDenoiser):
@@ -43,7 +43,10 @@ class Oracle(AnyDenoiser):
     def forward(self, x_t: Tree, t: Tree, **condition: Any) -> Prediction:
         x_t = self.process.state_space.check(x_t, "x_t")
         leaf = first_leaf(x_t)
-        clock = clock_of(t, base_process(self.process), leaf.shape[0], leaf.device)
+        process = base_process(self.process)
+        clock = clock_of(t, process, leaf.shape[0], leaf.device)
+        if self.kinds is Energy:
+            return Energy(lambda x, rows: self.log_marginal(x, _at(clock, rows)), process, x_t, clock)
         return self._convert(self.native(x_t, clock), self.kinds)
 
     def _convert(self, prediction: Prediction, kind: Any) -> Prediction:
@@ -81,3 +84,8 @@ class Oracle(AnyDenoiser):
     @property
     def decoder(self) -> Exact:
         return Exact(self)
+
+
+def _at(t: Tree, rows: Tensor | None) -> Tree:
+    """The times of some rows."""
+    return t if rows is None else map_leaves(lambda v: v[rows], t)

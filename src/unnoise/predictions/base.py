@@ -26,11 +26,21 @@ class Prediction(Reversal):
     x_t: Tree
     t: Tree
     tied_to_grid = False  # whether it belongs to one pair (s, t), as `Mean` and `Transition` do
+    joint = False  # whether it is a function of the whole state, as `Energy` is, rather than a value for each leaf
 
     @abstractmethod
     def to(self, kind: type[Kind], **options) -> Kind:
         """The same prediction as another kind."""
 
+    def by_leaf(self) -> "Prediction":
+        """The same as a value for each leaf; itself, unless it is joint."""
+        return self
+
 
 def refuse(source: Prediction, target: type, why: str) -> InexactConversion:
+    if issubclass(target, Prediction) and target.joint:
+        why = (
+            "numbers at one state do not determine a function of all states; let the network return it, "
+            f"Denoiser(network, process, predicts={target.__name__})"
+        )
     return InexactConversion(f"{type(source).__name__} does not determine {target.__name__}: {why}")

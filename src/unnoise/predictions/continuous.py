@@ -14,6 +14,10 @@ Together with x_t = alpha x_0 + sigma eps that is two equations for (x_0, eps), 
 
 for any schedule, and without a difference of large numbers near t = 0.  D vanishes for Noise and Score where alpha = 0:
 there they say nothing of x_0, and only their own ratio remains.
+
+Where the noise is correlated, eps ~ N(0, C), every line above stands with eps the correlated noise itself, but for the
+score: grad log q = -C^-1 eps/sigma is not of the form a x_0 + b eps, and C times it is.  So a value has a linear
+representative, C value for a score and the value itself for the others, and it is between these that conversions are made.
 """
 
 from abc import abstractmethod
@@ -65,16 +69,35 @@ class ContinuousPrediction(Prediction):
         a, b = self.coefficients()
         return self.process.schedule.alpha(self.t).clamp_min(TINY) * b - self.process.schedule.sigma(self.t) * a
 
+    @staticmethod
+    def to_linear(process: Gaussian, value: Tensor) -> Tensor:
+        """The linear representative a x_0 + b eps of a value."""
+        return value
+
+    @staticmethod
+    def from_linear(process: Gaussian, linear: Tensor) -> Tensor:
+        """The value with this linear representative."""
+        return linear
+
     @classmethod
-    def target(cls, process: Gaussian, x0: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """What a perfect regression on x_0 would be trained towards."""
+    def linear_target(cls, process: Gaussian, x0: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """The linear representative of `target`."""
         a, b = cls.target_coefficients(process.schedule, t)
         on_x_t = b / process.schedule.sigma(t)
         on_x0 = a - on_x_t * process.schedule.alpha(t)
         return process.coefficient(on_x0, x_t) * x0 + process.coefficient(on_x_t, x_t) * x_t
 
+    @classmethod
+    def target(cls, process: Gaussian, x0: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """What a perfect regression on x_0 would be trained towards."""
+        return cls.from_linear(process, cls.linear_target(process, x0, x_t, t))
+
+    def error(self, x0: Tensor) -> Float[Tensor, "batch *shape"]:
+        """Target minus value, in their linear representatives."""
+        return self.linear_target(self.process, x0, self.x_t, self.t) - self.to_linear(self.process, self.value)
+
     def _as(self, a: Tensor, b: Tensor, target: type) -> Tensor:
-        """The value of the kind with coefficients (a, b)."""
+        """The linear representative of the kind with coefficients (a, b)."""
         a_1, b_1 = self.coefficients()
         alpha, sigma = self.process.schedule.alpha(self.t).clamp_min(TINY), self.process.schedule.sigma(self.t)
         d = self.determinant()
@@ -82,7 +105,7 @@ class ContinuousPrediction(Prediction):
         if looks(on_value) and not bool((on_value.abs() < 1e100).all()):
             raise refuse(self, target, "alpha_t = 0 here, so x_t and the prediction carry nothing of x_0")
         on_x_t, on_value = (self.process.coefficient(c, self.x_t) for c in (on_x_t, on_value))
-        return on_x_t * self.x_t + on_value * self.value
+        return on_x_t * self.x_t + on_value * self.to_linear(self.process, self.value)
 
     def to(self, kind: type[Kind], **options) -> Kind:
         if not issubclass(kind, ContinuousPrediction):
@@ -93,7 +116,8 @@ class ContinuousPrediction(Prediction):
             if "s" not in options:
                 raise ValueError(_MEAN_NEEDS_S)
             return self.mean(**options)  # type: ignore[return-value]
-        value = self._as(*kind.target_coefficients(self.process.schedule, self.t), kind)
+        linear = self._as(*kind.target_coefficients(self.process.schedule, self.t), kind)
+        value = kind.from_linear(self.process, linear)
         return kind(value, self.process, self.x_t, self.t, self.variance, self.extra)  # type: ignore[return-value]
 
     def mean(self, s: Tree) -> "Mean":
@@ -110,13 +134,14 @@ class ContinuousPrediction(Prediction):
         )
 
     def local(self) -> Local:
-        return self.process.reverse_local(self.x_t, self.to(Score).value, self.t)
+        a, b = Score.target_coefficients(self.process.schedule, self.t)
+        return self.process.reverse_local(self.x_t, self._as(a, b, Score), self.t)
 
     def step(self, s: Tree) -> Law:
         s = as_times(s, self.x_t.shape[0], self.x_t.device, "s")
         ordered(s, self.t)
         variance = self.variance.of(self.process, self.x_t, s, self.t, self.extra)
-        return Normal(self.mean(s).value, variance.sqrt())
+        return Normal(self.mean(s).value, variance.sqrt(), self.process.covariance)
 
 
 class Clean(ContinuousPrediction):
@@ -139,6 +164,14 @@ class Noise(ContinuousPrediction):
 
 class Score(ContinuousPrediction):
     """grad log q(x_t)."""
+
+    @staticmethod
+    def to_linear(process, value):
+        return value if process.covariance is None else process.covariance.apply(value)
+
+    @staticmethod
+    def from_linear(process, linear):
+        return linear if process.covariance is None else process.covariance.solve(linear)
 
     @staticmethod
     def target_coefficients(schedule, t):

@@ -115,13 +115,30 @@ class Posterior(_CleanLaw):
 
     def _logits(self, rows: Bool[Tensor, "batch *shape"] | None = None) -> Tensor:
         features = self.features if rows is None else self.features[rows]
-        logits = features if self.head is None else self.head(features)
+        return self._checked(features if self.head is None else self.head(features))
+
+    def _checked(self, logits: Tensor) -> Tensor:
         if logits.shape[-1] != self.process.space.size:
             raise ValueError(
                 f"the head returned {logits.shape[-1]} logits per coordinate; expected {self.process.space.size}, "
                 f"one per category (MASK is none)"
             )
         return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+
+    def logits_at(self, index: Int[Tensor, "chosen"]) -> Float[Tensor, "chosen size"]:
+        """The logits of some coordinates, by their position in the flattened [batch, *shape]: the head sees no others."""
+        features = self.features.flatten(0, self.x_t.ndim - 1)[index]
+        logits = self._checked(features if self.head is None else self.head(features))
+        valid = self.process.space.valid(logits.device)
+        if valid is None:
+            return logits
+        own = valid.reshape(-1, valid.shape[-1])[index % self.process.space.dimension]
+        return torch.where(own, logits, LOG_ZERO)
+
+    @property
+    def logits_dtype(self) -> torch.dtype:
+        """Of the logits as they are used: float32 at least (a head is taken to keep its features' precision)."""
+        return torch.promote_types(self.features.dtype, torch.float32)
 
     @property
     def logits(self) -> Float[Tensor, "batch *shape size"]:

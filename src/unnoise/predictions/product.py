@@ -1,7 +1,7 @@
 """A prediction on a product: one prediction per leaf."""
 
 from unnoise.generators import ProductReversal
-from unnoise.predictions.base import Kind, Prediction
+from unnoise.predictions.base import Kind, Prediction, refuse
 from unnoise.processes import Process
 from unnoise.shapes import Tree
 
@@ -25,6 +25,8 @@ class ProductPrediction(ProductReversal, Prediction):
     def to(self, kind: type[Kind] | dict[str, type], **options) -> "ProductPrediction":  # type: ignore[override]
         """Convert leaves by name: `prediction.to({"age": Noise})`; leaves not named stay as they are."""
         if not isinstance(kind, dict):
+            if issubclass(kind, Prediction) and kind.joint:
+                raise refuse(self, kind, "")
             raise TypeError("on a product, name the leaf: prediction.to({'leaf': Kind})")
         unknown = [name for name in kind if name not in self.leaves]
         if unknown:

@@ -8,6 +8,9 @@
                 The inner variance is a function of (x_t, t): exact from an oracle, or measured on data per grid time
                 (`unnoise.fit_variance`).
 
+Where the noise is correlated a variance is that of a whitened coordinate L^-1 x: v of `Learned` belongs to it, and
+Var(x_0 | x_t) of `Optimal` is the diagonal of L^-1 Cov(x_0 | x_t) L^-T.
+
 As steps shrink all of them tend to g^2 dt, and the bound no longer depends on the choice.
 """
 

@@ -1,10 +1,38 @@
-"""Forward processes: Gaussian noise, masking, uniform noise, their products, and chains on a grid."""
+"""Forward processes: Gaussian noise, noise on categories and counts, their products, and chains on a grid."""
 
+from unnoise.processes import d3pm, noises, rates
 from unnoise.processes.base import Process
-from unnoise.processes.categorical import Masking, RankOne, Uniform
+from unnoise.processes.bounded_counts import BirthDeath
+from unnoise.processes.categorical import Interpolation, Masking, Uniform
 from unnoise.processes.chain import Chain
+from unnoise.processes.counts import Thinning
+from unnoise.processes.ctmc import RateMatrix
+from unnoise.processes.dense import DenseProcess
 from unnoise.processes.finite import FiniteProcess
 from unnoise.processes.gaussian import Gaussian
+from unnoise.processes.matrix_chain import MatrixChain
+from unnoise.processes.mixture import Mixture
 from unnoise.processes.product import Product
+from unnoise.processes.rank_one import FixedNoise, RankOne
 
-__all__ = ["Chain", "FiniteProcess", "Gaussian", "Masking", "Process", "Product", "RankOne", "Uniform"]
+__all__ = [
+    "BirthDeath",
+    "Chain",
+    "DenseProcess",
+    "FiniteProcess",
+    "FixedNoise",
+    "Gaussian",
+    "Interpolation",
+    "Masking",
+    "MatrixChain",
+    "Mixture",
+    "Process",
+    "Product",
+    "RankOne",
+    "RateMatrix",
+    "Thinning",
+    "Uniform",
+    "d3pm",
+    "noises",
+    "rates",
+]

@@ -28,6 +28,7 @@ class Process(nn.Module):
 
     space: Space
     state_space: Space
+    has_generator: bool = True  # False for chains by matrices, which are defined on their grid only
     cutoff: float = 0.0  # the earliest time that the bound visits unless told otherwise
 
     @abstractmethod

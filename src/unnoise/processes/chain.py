@@ -22,7 +22,10 @@ class Chain(Process):
     def __init__(self, process: Process, grid: int | Sequence[float] | Tensor):
         super().__init__()
         if isinstance(process, Chain):
-            raise TypeError(f"the process is a chain of {process.steps} steps already: pass chain.process and the new grid")
+            remedy = (
+                "pass chain.process and the new grid" if process.has_generator else "its matrices have their own grid"
+            )
+            raise TypeError(f"the process is a chain of {process.steps} steps already: {remedy}")
         if isinstance(grid, int):
             if grid < 1:
                 raise ValueError(f"a chain of {grid} steps: at least one is needed")
@@ -38,7 +41,7 @@ class Chain(Process):
             raise ValueError(
                 f"the grid runs from {grid[0].item():g} to {grid[-1].item():g}, outside [0, 1]: 0 is data, 1 is noise"
             )
-        self.process, self.grid = process, grid
+        self.process, self.grid, self.has_generator = process, grid, process.has_generator
         self.space, self.state_space = process.space, process.state_space
         self.cutoff = float(grid[0])
 

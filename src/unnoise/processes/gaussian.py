@@ -6,17 +6,28 @@
                           (sigma_{t|s} sigma_s/sigma_t)^2)                    (eq:discrete_time_reverse_mu_x0)
     dx = (d log alpha/dt) x dt + g dw,   g^2 = alpha^2 d(sigma^2/alpha^2)/dt       (eq:ct-alpha-sigma-relation)
 
+The noise is independent over coordinates, or correlated: eps ~ N(0, C) with a fixed covariance C = L L^T.  All of the
+above then holds with each variance times C, that is, per whitened coordinate L^-1 x; the diffusion is g^2 C and the
+reverse drift
+
+    -f + g^2 C score,    where    C score = -E[eps | x_t]/sigma
+
+needs no inverse of C.  Coordinates with schedules of their own cannot share correlated noise: the covariance
+diag(sigma) C diag(sigma) would turn with time.
+
 The prior is N(0, sigma_1^2); with alpha_1 > 0 the bound counts the mismatch.  No variance preservation is assumed: the
 appendix's "sigma^2 = 1 - alpha" reads 1 - alpha^2, holds for VP schedules only, and is not needed.
 """
 
 from collections.abc import Sequence
 from math import pi
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from unnoise.checks import as_times, looks, ordered
+from unnoise.covariance import Covariance
 from unnoise.generators import Local, Reversal
 from unnoise.laws import Law, Normal
 from unnoise.processes.base import Conditioned, Process
@@ -28,13 +39,13 @@ _RANGE = 8.5  # standard deviations covered by `support`; the mass beyond is 2e-
 
 
 class Gaussian(Process):
-    """Gaussian noise of a schedule on Euclidean space."""
+    """Gaussian noise of a schedule on Euclidean space; `covariance` is a [d, d] matrix, a `Covariance`, or the identity."""
 
     space: Euclidean
     state_space: Euclidean
     schedule: Schedule
 
-    def __init__(self, shape: int | Sequence[int] = (), schedule: Schedule | None = None):
+    def __init__(self, shape: int | Sequence[int] = (), schedule: Schedule | None = None, covariance: Any = None):
         super().__init__()
         self.space = self.state_space = Euclidean(shape)
         self.schedule = (schedule or Cosine()).validate()
@@ -43,7 +54,28 @@ class Gaussian(Process):
                 f"a schedule of shape {self.schedule.shape} does not fit coordinates {self.space.shape}: "
                 f"pass one schedule for all, or one per coordinate"
             )
+        self.covariance = self._covariance(covariance)
         self.cutoff = 0.0 if float(self.schedule.sigma(0.0).detach().min()) > 0 else 1e-4
+
+    def _covariance(self, given: Any) -> Covariance | None:
+        if given is None:
+            return None
+        covariance = given if isinstance(given, Covariance) else Covariance(given)
+        if covariance.dimension != self.space.dimension:
+            raise ValueError(
+                f"{covariance} does not fit the {self.space.dimension} coordinates of shape {self.space.shape}: "
+                f"pass a matrix of [{self.space.dimension}, {self.space.dimension}]"
+            )
+        if self.schedule.shape:
+            raise ValueError(
+                "correlated noise with a schedule per coordinate: the covariance of x_t would turn with time; "
+                "pass one schedule for all coordinates, or leave the covariance out"
+            )
+        return covariance
+
+    def whiten(self, x: Tensor) -> Tensor:
+        """L^-1 x."""
+        return x if self.covariance is None else self.covariance.whiten(x)
 
     def times(self, t: Tree, x: Tensor, name: str = "t") -> Tensor:
         return as_times(t, x.shape[0], x.device, name)
@@ -55,19 +87,20 @@ class Gaussian(Process):
     def prior(self, rows: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Law:
         mean = torch.zeros(rows, *self.space.shape, dtype=dtype, device=device)
         one = torch.ones(rows, dtype=torch.float64, device=device)
-        return Normal(mean, self.coefficient(self.schedule.sigma(one), mean))
+        return Normal(mean, self.coefficient(self.schedule.sigma(one), mean), self.covariance)
 
     def marginal(self, x0: Tree, t: Tree) -> Normal:
         x0 = self.space.check(x0, "x0")
         t = self.times(t, x0)
-        return Normal(self.coefficient(self.schedule.alpha(t), x0) * x0, self.coefficient(self.schedule.sigma(t), x0))
+        mean = self.coefficient(self.schedule.alpha(t), x0) * x0
+        return Normal(mean, self.coefficient(self.schedule.sigma(t), x0), self.covariance)
 
     def transition(self, x_s: Tree, s: Tree, t: Tree) -> Normal:
         x_s = self.space.check(x_s, "x_s")
         s, t = self.times(s, x_s, "s"), self.times(t, x_s)
         ordered(s, t)
         mean = self.coefficient(self.schedule.step_alpha(s, t), x_s) * x_s
-        return Normal(mean, self.coefficient(self.schedule.step_variance(s, t).sqrt(), x_s))
+        return Normal(mean, self.coefficient(self.schedule.step_variance(s, t).sqrt(), x_s), self.covariance)
 
     def posterior_coefficients(self, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(on x_t, on x_0, variance) of q(x_s | x_t, x_0), float64."""
@@ -82,16 +115,20 @@ class Gaussian(Process):
         s, t = self.times(s, x_t, "s"), self.times(t, x_t)
         ordered(s, t)
         on_x_t, on_x0, variance = (self.coefficient(c, x_t) for c in self.posterior_coefficients(s, t))
-        return Normal(on_x_t * x_t + on_x0 * x0, variance.sqrt())
+        return Normal(on_x_t * x_t + on_x0 * x0, variance.sqrt(), self.covariance)
 
     def local(self, x: Tree, t: Tree) -> Tree:
         t = self.times(t, x)
-        return Local(self.coefficient(self.schedule.drift(t), x) * x, self.coefficient(self.schedule.diffusion(t), x))
+        drift = self.coefficient(self.schedule.drift(t), x) * x
+        return Local(drift, self.coefficient(self.schedule.diffusion(t), x), covariance=self.covariance)
 
-    def reverse_local(self, x_t: Tensor, score: Tensor, t: Tensor) -> Local:
-        """Drift -f + g^2 score and diffusion g^2, coefficients and state at the same instant (eq:ct-score-param)."""
+    def reverse_local(self, x_t: Tensor, c_score: Tensor, t: Tensor) -> Local:
+        """Drift -f + g^2 C score and diffusion g^2 C, coefficients and state at the same instant (eq:ct-score-param).
+
+        `c_score` is C score, which is the score itself where the noise is independent.
+        """
         forward = self.local(x_t, t)
-        return Local(forward.diffusion * score - forward.drift, forward.diffusion)
+        return Local(forward.diffusion * c_score - forward.drift, forward.diffusion, covariance=self.covariance)
 
     def conditioned_local(self, x_t: Tree, x0: Tree, t: Tree) -> Tree:
         t = self.times(t, x_t)
@@ -118,9 +155,10 @@ class Gaussian(Process):
         eps = torch.cartesian_prod(*[line] * dimension).reshape(-1, 1, *self.space.shape)
         log_weight = -0.5 * eps.square().flatten(2).sum(2) if eps.ndim > 2 else -0.5 * eps.square()
         log_weight = log_weight + dimension * torch.tensor(h / (2 * pi) ** 0.5, dtype=torch.float64).log()
-        return law.mean + law.std * eps, log_weight.expand(-1, x0.shape[0])
+        return law.at(eps), log_weight.expand(-1, x0.shape[0])
 
     def push(self, q: Tree, s: Tree, t: Tree) -> Tree:
+        """Moments (mean, variance), the variance per whitened coordinate where the noise is correlated."""
         mean, variance = q
         s, t = self.times(s, mean, "s"), self.times(t, mean)
         a = self.coefficient(self.schedule.step_alpha(s, t), mean)
@@ -137,4 +175,4 @@ class Gaussian(Process):
         return (wide / a).to(mean.dtype), ((variance - step) / a.square()).to(mean.dtype)
 
     def extra_repr(self) -> str:
-        return f"shape={self.space.shape}"
+        return f"shape={self.space.shape}" + (f", covariance={self.covariance}" if self.covariance is not None else "")

@@ -32,7 +32,12 @@ class Product(Process):
                     f"leaf '{name}' is a {type(process).__name__}, not a process: pass one, such as Gaussian(...)"
                 )
             if isinstance(process, Chain):
-                raise TypeError(f"leaf '{name}' is a chain: put the grid around the whole, Chain(Product(...), grid)")
+                remedy = (
+                    "put the grid around the whole, Chain(Product(...), grid)"
+                    if process.has_generator
+                    else "a chain by matrices has no generator and stands alone"
+                )
+                raise TypeError(f"leaf '{name}' is a chain: {remedy}")
         self.names = tuple(leaves)
         self.space = ProductSpace(**{name: process.space for name, process in leaves.items()})
         self.state_space = ProductSpace(**{name: process.state_space for name, process in leaves.items()})

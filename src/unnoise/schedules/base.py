@@ -174,8 +174,9 @@ class Schedule(nn.Module):
 
     @rounded_step
     def step_beta(self, s: Any, t: Any) -> Tensor:
-        """1 - alpha_{t|s}, by (beta_t - beta_s) / alpha_s."""
-        return (self._beta(t) - self._beta(s)) / self._alpha(s)
+        """1 - alpha_{t|s} = (beta_t - beta_s) / alpha_s, or (alpha_s - alpha_t) / alpha_s where alpha is the smaller."""
+        alpha_s = self._alpha(s)
+        return torch.where(alpha_s > 0.5, self._beta(t) - self._beta(s), alpha_s - self._alpha(t)) / alpha_s
 
     @rounded_step
     def step_variance(self, s: Any, t: Any) -> Tensor:
@@ -205,8 +206,8 @@ class Schedule(nn.Module):
 def _derivative(function: Callable[[Tensor], Tensor], t: Tensor, learned: bool) -> Tensor:
     """d function/dt by autograd; differentiable again where t or the schedule's parameters are."""
     create = torch.is_grad_enabled() and (learned or t.requires_grad)
-    with torch.enable_grad():
-        leaf = t if t.requires_grad else t.detach().requires_grad_()
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf = t if t.requires_grad else t.detach().clone().requires_grad_()
         value = function(leaf)
         if not value.requires_grad:
             return torch.zeros_like(value)

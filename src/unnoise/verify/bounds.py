@@ -20,14 +20,27 @@ from unnoise.laws import Law
 from unnoise.noise import Noise as NoiseSource
 from unnoise.objectives import Count, Importance, Quadrature, bound, decoders
 from unnoise.objectives.closed_forms import CLOSED_FORMS, rate, score_entropy, score_entropy_constant
-from unnoise.oracles import Oracle, normal
-from unnoise.predictions import ContinuousPrediction, FinitePrediction, Posterior, Rates, Ratio, RawPosterior, variances
-from unnoise.processes import Chain, FiniteProcess, Gaussian, Masking, Process, Product
+from unnoise.oracles import Oracle
+from unnoise.predictions import (
+    ContinuousPrediction,
+    CountRatio,
+    Energy,
+    FinitePrediction,
+    Posterior,
+    Rates,
+    Ratio,
+    RawPosterior,
+    variances,
+)
+from unnoise.processes import Chain, FiniteProcess, Gaussian, Masking, Process, Product, Thinning
 from unnoise.shapes import Tree
 from unnoise.spaces import batch_size, map_leaves
-from unnoise.verify.kernels import dense
+from unnoise.verify.count_bounds import count_inequalities
+from unnoise.verify.finite_kernels import dense
+from unnoise.verify.kernels import normal_data
 from unnoise.verify.rows import Place, Row
 from unnoise.verify.subjects import Subject, kind_name
+from unnoise.verify.truncation import cut, has_counts
 from unnoise.verify.wrong import Perturbed
 
 IDENTITY, FAST = 1e-6, 1e-10
@@ -53,7 +66,7 @@ def identity_checks(subject: Subject) -> Iterator[Row]:
         place = Place(subject.name, kind_name(kind), CONTINUOUS)
         view = oracle.predicting(kind)
         for eps in subject.cutoffs:
-            ours = bound(view, x, exact=True, times=Quadrature(subject.nodes), cutoff=eps, decoder=oracle.decoder)
+            ours = bound(view, x, exact=True, times=subject.quadrature, cutoff=eps, decoder=oracle.decoder)
             yield place.equal(f"bound(x) with the exact model, cut-off {eps:g}", exact, ours.total, IDENTITY)
 
 
@@ -67,7 +80,7 @@ def fast_path_checks(subject: Subject) -> Iterator[Row]:
         place = Place(subject.name, kind_name(kind), "rate")
         prediction = Perturbed(subject.oracle.predicting(kind), 1.0, 30 + i)(x_t, t)
         general = rate(prediction, process, x0, fast=False)
-        if isinstance(kind, dict) or (type(process), kind) in CLOSED_FORMS:
+        if isinstance(kind, dict) or kind is Energy or (type(process), kind) in CLOSED_FORMS:
             yield place.equal("closed form = divergence of generators", general, rate(prediction, process, x0), FAST)
         if isinstance(prediction, FinitePrediction):
             for form in ("rate", "ratio", "posterior"):
@@ -121,6 +134,9 @@ def chain_law(model: AnyDenoiser, data: Tree) -> Tensor:
 def inequality_checks(subject: Subject, networks: int = 2) -> Iterator[Row]:
     """Wrong networks on an enumerable space: small noise on the first half of the networks, large on the rest."""
     process, oracle = subject.process, subject.oracle
+    if has_counts(process.state_space):
+        yield from count_inequalities(subject, networks)
+        return
     if not enumerable(process.state_space) or batch_size(states(process.state_space)) > 40:
         return
     data = states(process.space)
@@ -134,9 +150,9 @@ def inequality_checks(subject: Subject, networks: int = 2) -> Iterator[Row]:
         for i in range(networks):
             scale = 0.1 if i < networks / 2 else 1.5
             model = Perturbed(oracle.predicting(kind), scale, 100 + i)
-            ours = bound(model, data, exact=True, times=Quadrature(96), cutoff=eps, decoder=stated).total
+            ours = bound(model, data, exact=True, times=Quadrature(96, late=subject.late), cutoff=eps, decoder=stated).total
             exact = -model_law(model, eps, stated, data).log()
-            yield from _two_inequalities(place, f"noise {scale:g}, network {i}", ours, exact, scale)
+            yield from two_inequalities(place, f"noise {scale:g}, network {i}", ours, exact, scale)
     if isinstance(process, FiniteProcess) and clean:
         chain = Chain(process, torch.linspace(0.0, 1.0, 6, dtype=torch.float64))
         place = Place(subject.name, kind_name(subject.grid_kind), DISCRETE)
@@ -144,7 +160,7 @@ def inequality_checks(subject: Subject, networks: int = 2) -> Iterator[Row]:
             scale = 0.1 if i < networks / 2 else 1.5
             model = Perturbed(oracle.predicting(subject.grid_kind, chain), scale, 100 + i)
             ours, exact = bound(model, data, exact=True).total, -chain_law(model, data).log()
-            yield from _two_inequalities(place, f"noise {scale:g}, network {i}", ours, exact, scale)
+            yield from two_inequalities(place, f"noise {scale:g}, network {i}", ours, exact, scale)
 
 
 def _leaf_decoders(process: Process) -> dict[str, decoders.Decoder]:
@@ -152,7 +168,7 @@ def _leaf_decoders(process: Process) -> dict[str, decoders.Decoder]:
     return {name: decoders.default_decoder(leaf) for name, leaf in process.leaves.items()}
 
 
-def _two_inequalities(place: Place, which: str, ours: Tensor, exact: Tensor, scale: float) -> Iterator[Row]:
+def two_inequalities(place: Place, which: str, ours: Tensor, exact: Tensor, scale: float) -> Iterator[Row]:
     yield place.at_most(f"-log p(x) of the model's own law <= bound, {which}", ours, exact, 1e-7)
     mass = (-ours).exp().sum()
     yield place.at_most(f"sum_x exp(-bound) <= 1, {which}", 1.0, mass, 1e-9)
@@ -177,23 +193,27 @@ def chain_checks(subject: Subject) -> Iterator[Row]:
     process, oracle = subject.process, subject.oracle
     if isinstance(process, FiniteProcess) and batch_size(states(process.state_space)) > 40:
         return
-    steps = (16, 32, 64) if enumerable(process.state_space) else (64, 128, 256)
+    steps = (16, 32, 64) if enumerable(cut(process.state_space, 1)) else (64, 128, 256)
     eps, x = 0.1, map_leaves(lambda v: v[:3], subject.points)
     if isinstance(process, Gaussian) and process.space.dimension > 1:
         return
-    kinds = list(subject.kinds) if isinstance(process, FiniteProcess) else [subject.kinds[0]]
+    kinds = list(subject.kinds) if isinstance(process, FiniteProcess | Thinning) else [subject.kinds[0]]
     kinds = [*kinds, *([subject.grid_kind] if subject.grid_kind else [])]
     for kind in kinds:
-        if not isinstance(process, Masking) and set(_flat(kind)) & {Ratio, Rates} and float(_alpha_end(process)) < 1e-6:
-            continue  # with alpha_1 = 0 ratios at t = 1 say nothing of x_0: a chain from there is refused
+        leaps = bool(set(_flat(kind)) & {Ratio, Rates, Energy})
+        if isinstance(process, Thinning):
+            if process.pure_death and kind in (CountRatio, Energy):
+                continue  # with alpha_1 = 0 ratios at t = 1 say nothing of x_0: a chain from there is refused
+        elif not isinstance(process, Masking) and leaps and float(_alpha_end(process)) < 1e-6:
+            continue  # likewise
         tied = any(part.tied_to_grid for part in _flat(kind))
         free = subject.kinds[0] if tied else kind
         limit = bound(
-            oracle.predicting(free), x, exact=True, times=Quadrature(subject.nodes), cutoff=eps, decoder=oracle.decoder
+            oracle.predicting(free), x, exact=True, times=subject.quadrature, cutoff=eps, decoder=oracle.decoder
         ).total
         place, gaps = Place(subject.name, kind_name(kind), DISCRETE), []
-        leaps = bool(set(_flat(kind)) & {Ratio, Rates})  # held rates settle later: the gap changes sign on its way
-        counts = (128, 256, 512) if leaps else steps
+        late = leaps and not isinstance(process, Thinning)  # held rates settle later: the gap changes sign on its way
+        counts = (128, 256, 512) if late else steps
         for count in counts:
             chain = Chain(process, torch.linspace(eps, 1.0, count + 1, dtype=torch.float64))
             ours = bound(oracle.predicting(kind, chain), x, exact=True, decoder=oracle.decoder).total
@@ -220,11 +240,9 @@ def _alpha_end(process: Process) -> Tensor:
 def variance_checks(subject: Subject) -> Iterator[Row]:
     """Gaussian data: with the optimal reverse variance the T-step bound is exact for every T; any other is above it."""
     process = subject.process
-    if not isinstance(process, Gaussian) or process.space.dimension != 1:
+    if not isinstance(process, Gaussian) or process.schedule.shape:
         return
-    oracle = normal(
-        process, torch.full(process.space.shape, 0.7, dtype=torch.float64), torch.tensor([[0.4]], dtype=torch.float64)
-    )
+    oracle = normal_data(process)
     x = oracle.draw(NoiseSource(40, 5))
     chain = Chain(process, torch.linspace(0.1, 1.0, 5, dtype=torch.float64))
     exact = -oracle.log_prob(x) + prior_mismatch(oracle, process, x)
@@ -263,7 +281,7 @@ def estimator_checks(subject: Subject, draws: int = 4000) -> Iterator[Row]:
     x = map_leaves(lambda v: v[:1], subject.points)
     many = map_leaves(lambda v: v.expand(draws, *v.shape[1:]), x)
     eps = subject.cutoffs[0]
-    exact = bound(oracle, x, exact=True, times=Quadrature(subject.nodes), cutoff=eps, decoder=oracle.decoder).total
+    exact = bound(oracle, x, exact=True, times=subject.quadrature, cutoff=eps, decoder=oracle.decoder).total
     rules: list[Any] = [Importance()]
     if isinstance(process, Masking) and not process.schedule.shape:
         rules.append(Count())

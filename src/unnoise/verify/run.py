@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from unnoise.processes import Process
+from unnoise.processes import MatrixChain, Process
 from unnoise.spaces import map_leaves
 from unnoise.verify.bounds import (
     chain_checks,
@@ -17,6 +17,7 @@ from unnoise.verify.bounds import (
 )
 from unnoise.verify.families import FAMILIES
 from unnoise.verify.kernels import kernel_checks
+from unnoise.verify.matrix_chains import matrix_chain_checks, matrix_chain_subject
 from unnoise.verify.rows import Row
 from unnoise.verify.subjects import Subject, subject_of
 
@@ -27,6 +28,9 @@ def checks(subject: Subject, thorough: bool = False) -> Iterator[Row]:
     """Every check that applies to a subject; a thorough run takes 50 points of a mixture and ten wrong networks."""
     if not thorough:
         subject.points = map_leaves(lambda x: x[:POINTS], subject.points)
+    if isinstance(subject.process, MatrixChain):
+        yield from matrix_chain_checks(subject, 10 if thorough else 2)
+        return
     yield from kernel_checks(subject)
     yield from identity_checks(subject)
     yield from fast_path_checks(subject)
@@ -70,4 +74,5 @@ def load_process(path: str) -> Process:
 
 
 def user_subject(path: str) -> Subject:
-    return subject_of(load_process(path), path)
+    process = load_process(path)
+    return matrix_chain_subject(process, path) if isinstance(process, MatrixChain) else subject_of(process, path)

@@ -1,32 +1,48 @@
 """What is verified: a process with its oracle, and the prediction kinds it admits."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from unnoise.noise import Noise as NoiseSource
-from unnoise.oracles import Components, GaussianLeaf, Oracle, conditional_gaussian, mixture, table
+from unnoise.objectives import Quadrature
+from unnoise.oracles import (
+    Components,
+    GaussianLeaf,
+    Oracle,
+    PoissonLeaf,
+    conditional_gaussian,
+    mixture,
+    poisson_mixture,
+    table,
+)
 from unnoise.oracles.components import CategoricalLeaf
 from unnoise.predictions import (
     Clean,
+    CountRatio,
+    Energy,
     Flow,
+    Intensity,
     Mean,
     Noise,
     Posterior,
     Rates,
     Ratio,
     RawPosterior,
+    Remaining,
     Score,
     Transition,
     Velocity,
 )
-from unnoise.processes import FiniteProcess, Gaussian, Process, Product
+from unnoise.processes import FiniteProcess, Gaussian, Process, Product, Thinning
 from unnoise.shapes import Tree
 from unnoise.spaces import Finite
 
 CONTINUOUS_KINDS = (Clean, Noise, Score, Velocity, Flow)
+COUNT_KINDS = (Intensity, CountRatio)  # and Remaining for pure death
 FINITE_KINDS = (Posterior, RawPosterior, Ratio, Rates)
 
 
@@ -42,7 +58,16 @@ class Subject:
     points: Tree  # data points at which bounds are compared
     cutoffs: tuple[float, ...] = (1e-3, 0.1)
     nodes: int = 64  # of the time quadrature
+    late: float = 1.0  # its grading towards t = 1
     extra: dict = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.oracle, Oracle):
+            raise TypeError(f"{self.name} has no oracle: nothing could be compared, so the process cannot be verified")
+
+    @property
+    def quadrature(self) -> Quadrature:
+        return Quadrature(self.nodes, late=self.late)
 
     @property
     def finite(self) -> bool:
@@ -59,7 +84,7 @@ def random_law(count: int, seed: int = 0) -> Tensor:
     return weights / weights.sum()
 
 
-def finite_subject(process: FiniteProcess, name: str) -> Subject:
+def finite_subject(process: FiniteProcess, name: str, late: float = 1.0) -> Subject:
     """An arbitrary table on the process's space."""
     space = process.space
     assert isinstance(space, Finite)
@@ -71,7 +96,7 @@ def finite_subject(process: FiniteProcess, name: str) -> Subject:
     oracle = table(process, random_law(space.count))
     clean_start = process.noiseless(0.0)
     cutoffs = (0.0, 1e-3, 0.1) if clean_start else (0.0, 0.1)
-    return Subject(name, process, oracle, FINITE_KINDS, Transition, space.states(), cutoffs)
+    return Subject(name, process, oracle, FINITE_KINDS, Transition, space.states(), cutoffs, late=late)
 
 
 def mixture_components(dimension: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -96,8 +121,28 @@ def gaussian_subject(process: Gaussian, name: str, count: int = 50) -> Subject:
     oracle = mixture(process, weights, means.reshape(-1, *process.space.shape), covariances)
     points = oracle.draw(NoiseSource(1, count if dimension == 1 else 2))
     cutoffs = (0.0, 0.1) if process.cutoff == 0 else (1e-3, 0.1)
-    kinds, nodes = (CONTINUOUS_KINDS, 112) if dimension == 1 else ((Clean, Flow), 48)
+    few = (Clean, Flow) if process.covariance is None else (Clean, Score)  # the score is what a covariance enters
+    kinds, nodes = (CONTINUOUS_KINDS, 112) if dimension == 1 else (few, 48)
     return Subject(name, process, oracle, kinds, Mean, points, cutoffs, nodes)
+
+
+def count_rates(shape: tuple[int, ...]) -> Tensor:
+    """Three Poisson rates in general position for each of at most two coordinates."""
+    rates = torch.tensor([[0.4, 2.0], [1.5, 0.3], [4.0, 1.2]], dtype=torch.float64)
+    return rates[:, : prod(shape)].reshape(3, *shape)
+
+
+def count_subject(process: Thinning, name: str, oracle: Oracle | None = None) -> Subject:
+    """A mixture of Poisson laws (or the oracle given) on one or two counts."""
+    shape = process.space.shape
+    if process.space.dimension > 2:
+        raise ValueError(f"{process.space}: verification sums over the space, so build the process on shape (1,) or (2,)")
+    weights = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
+    oracle = oracle or poisson_mixture(process, weights, count_rates(shape))
+    points = torch.arange(9).reshape(9, *shape) if process.space.dimension == 1 else Finite(3, shape).states() + 1
+    cutoffs = (0.0, 1e-3, 0.1) if process.noiseless(0.0) else (0.0, 0.1)
+    kinds = (Remaining, *COUNT_KINDS) if process.pure_death else COUNT_KINDS
+    return Subject(name, process, oracle, kinds, None, points, cutoffs, 96)
 
 
 def product_subject(process: Product, name: str) -> Subject:
@@ -134,25 +179,37 @@ def _mixed_components(process: Product) -> tuple[Components, tuple[dict, ...]]:
             return CategoricalLeaf((logits if valid is None else torch.where(valid, logits, -1e30)).log_softmax(-1))
         if isinstance(part, Gaussian) and part.space.dimension == 1:
             return GaussianLeaf(means.reshape(3, *part.space.shape), covariances)
+        if isinstance(part, Thinning):
+            return PoissonLeaf(count_rates(part.space.shape))
         raise ValueError(f"no oracle for the leaf {part}: use finite leaves and Gaussian leaves with one coordinate")
 
     def choose(part: Process, i: int) -> Any:
         if isinstance(part, Product):
             return {key: choose(leaf, i) for key, leaf in part.leaves.items()}
+        if isinstance(part, Thinning):
+            return ((Remaining, *COUNT_KINDS) if part.pure_death else COUNT_KINDS)[i % 2]
         return FINITE_KINDS[i] if isinstance(part, FiniteProcess) else CONTINUOUS_KINDS[i]
 
     oracle = Components(process, weights, build(process, NoiseSource(4, 3)))
     return oracle, tuple(choose(process, i) for i in range(4))
 
 
+def with_energy(subject: Subject) -> Subject:
+    """The subject with the energy among its kinds: the one kind that every space admits, at several evaluations a state."""
+    return replace(subject, kinds=(*subject.kinds, Energy))
+
+
 def subject_of(process: Process, name: str) -> Subject:
     """The subject for any process whose law can be computed; used for a user's own."""
     if isinstance(process, FiniteProcess):
-        return finite_subject(process, name)
+        return with_energy(finite_subject(process, name))
     if isinstance(process, Gaussian):
-        return gaussian_subject(process, name)
+        return with_energy(gaussian_subject(process, name))
     if isinstance(process, Product):
-        return product_subject(process, name)
+        return with_energy(product_subject(process, name))
+    if isinstance(process, Thinning):
+        return with_energy(count_subject(process, name))
     raise TypeError(
-        f"{type(process).__name__} is neither a FiniteProcess, a Gaussian nor a Product: no oracle is known for it"
+        f"{type(process).__name__} is neither a FiniteProcess, a Gaussian, a Thinning nor a Product: "
+        f"no oracle is known for it"
     )

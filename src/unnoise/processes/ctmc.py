@@ -1,0 +1,114 @@
+"""Any rate matrix with a time scale: R_t = -(alpha'/alpha) R,  Q_{t|s} = exp(gamma R),  gamma = log(alpha_s/alpha_t).
+
+R(y, x) is the rate x -> y (row = destination); `unnoise.rates` builds the usual ones: nearest neighbours, discretised
+Gaussian, bands, embedding neighbours, birth and death.  Kernels are never formed where an action on vectors will do
+(`generators.semigroup`): a row costs O(K^2 log(rate x clock)), whatever the stiffness, and no entry is negative.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from unnoise.generators.semigroup import Eigen, Semigroup, Series, Table, checked_rates
+from unnoise.laws import log_of
+from unnoise.processes.dense import TimeScaled, invert
+from unnoise.processes.finite import float_dtype
+from unnoise.processes.rank_one import check_fit
+from unnoise.schedules import Linear, Schedule
+from unnoise.shapes import Float, Tree
+from unnoise.spaces import Finite
+
+Method = Literal["uniformization", "eigen"]
+
+
+class RateMatrix(TimeScaled):
+    """`RateMatrix(rates.nearest_neighbour(256), shape=(28, 28))`.
+
+    `rates` is dense or sparse.  `size` below the matrix's own adds the remaining states as noise states, such as MASK.
+    `prior` defaults to the law of x_1 from a uniform x_0: the stationary law if alpha_1 = 0 and there is one.
+    """
+
+    log_base: Tensor
+
+    def __init__(
+        self,
+        rates: Tensor,
+        shape: int | Sequence[int] = (),
+        schedule: Schedule | None = None,
+        *,
+        size: int | None = None,
+        prior: Tensor | None = None,
+        method: str = "uniformization",
+    ):
+        super().__init__()
+        rates = torch.as_tensor(rates)
+        sparse = rates.layout != torch.strided
+        base = checked_rates(rates)
+        states = len(base)
+        size = states if size is None else size
+        if not 0 < size <= states:
+            raise ValueError(f"size = {size} categories, but the rate matrix has {states} states")
+        self.space = Finite(size, shape)
+        self.state_space = Finite(states, shape)
+        self.schedule = check_fit((schedule or Linear()).validate(), self.space)
+        if method not in get_args(Method):
+            raise ValueError(f"method = {method!r}: choose 'uniformization' or 'eigen'")
+        one = torch.ones(1, dtype=torch.float64)
+        with torch.no_grad():
+            longest = float(self.clock(None, one).max())
+        self.semigroup: Semigroup
+        if sparse:
+            self.semigroup = Series(rates.to_sparse_coo() if rates.layout != torch.sparse_coo else rates, longest)
+        else:
+            self.semigroup = Eigen(base) if method == "eigen" else Table(base, longest)
+        self.register_buffer("log_base", log_of(base.clamp_min(0)), persistent=False)
+        self._given_prior = None if prior is None else self._checked_prior(prior)
+        self.cutoff = 0.0
+
+    def _checked_prior(self, prior: Tensor) -> Tensor:
+        prior = torch.as_tensor(prior).double()
+        states = self.state_space.size
+        if tuple(prior.shape) != (states,) or not bool((prior >= 0).all()) or abs(float(prior.sum()) - 1) > 1e-6:
+            raise ValueError(f"the prior must be a law on the {states} states: pass {states} probabilities that sum to 1")
+        return log_of(prior / prior.sum())
+
+    def log_prior(self) -> Float[Tensor, "*shape size"]:
+        return super().log_prior() if self._given_prior is None else self._given_prior
+
+    def _clock(self, like: Tensor, s: Tree | None, t: Tree) -> Tensor:
+        g = self.clock(None if s is None else self.times(s, like, "s"), self.times(t, like))
+        return g if self.schedule.shape else g.reshape(-1, *[1] * (like.ndim - 1))
+
+    def kernel(self, s: Tensor | None, t: Tensor) -> Float[Tensor, "batch size size"]:
+        if self.schedule.shape:
+            raise ValueError("coordinates with schedules of their own have no kernel in common")
+        eye = torch.eye(self.state_space.size, dtype=torch.float64, device=t.device)
+        return self.semigroup.apply_to(eye.expand(len(t), -1, -1), self.clock(s, t)[:, None]).mT
+
+    def _shares_kernel(self) -> bool:
+        """With more coordinates than states it is cheaper to form the kernel of a row once."""
+        return not self.schedule.shape and self.space.dimension > self.state_space.size
+
+    def log_evidence(self, x_t: Tensor, s: Tree | None, t: Tree) -> Float[Tensor, "batch *shape size"]:
+        if self._shares_kernel():
+            return super().log_evidence(x_t, s, t)
+        one_hot = torch.nn.functional.one_hot(x_t, self.state_space.size).double()
+        return log_of(self.semigroup.apply_to(one_hot, self._clock(x_t, s, t), transposed=True)).to(float_dtype(t))
+
+    def log_push(self, log_v: Tensor, s: Tree | None, t: Tree) -> Float[Tensor, "batch *shape size"]:
+        if self._shares_kernel():
+            return super().log_push(log_v, s, t)
+        clock = self._clock(log_v[..., 0], s, t)
+        if log_v.ndim == 1:
+            raise ValueError("log_push takes a batch of vectors")
+        return log_of(self.semigroup.apply_to(log_v.double().exp(), clock)).to(log_v.dtype)
+
+    def inverse(self, q: Tree, s: Tree, t: Tree) -> Tree:
+        if not self.schedule.shape:
+            return super().inverse(q, s, t)
+        clock = self._clock(q[..., 0], s, t)
+        eye = torch.eye(self.state_space.size, dtype=torch.float64, device=q.device)
+        kernels = self.semigroup.apply_to(eye.expand(*clock.shape, -1, -1), clock.unsqueeze(-1)).mT
+        return (invert(kernels) @ q.double().unsqueeze(-1)).squeeze(-1).to(q.dtype)

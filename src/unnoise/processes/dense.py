@@ -1,0 +1,168 @@
+"""Processes given by matrices: a kernel Q_{t|s} and rates R_t per coordinate, entry [y, x] from x to y.
+
+A family says `kernel(s, t)` and `rates(t)`; the four primitives of `FiniteProcess`, the prior and which coordinates can
+move follow.  Cost: K^2 per coordinate, and the kernel itself once per row.
+"""
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from unnoise.checks import looks
+from unnoise.generators.local import without_self
+from unnoise.laws import LOG_ZERO, TINY, Categorical, Law, log_coefficient, log_of
+from unnoise.processes.finite import FiniteProcess, float_dtype
+from unnoise.schedules import Schedule
+from unnoise.shapes import Float, Tree
+
+LARGEST_INVERSE = 1e12
+
+
+class DenseProcess(FiniteProcess):
+    """Base of processes whose kernels are matrices; all coordinates share them."""
+
+    @abstractmethod
+    def kernel(self, s: Tensor | None, t: Tensor) -> Float[Tensor, "batch size size"]:
+        """Q_{t|s} for each pair of times (s = None: from the data), float64, columns sum to 1."""
+
+    @abstractmethod
+    def rates(self, t: Tensor) -> Float[Tensor, "batch size size"]:
+        """R_t for each time, float64; the diagonal is not read."""
+
+    def log_rates(self, t: Tensor) -> Float[Tensor, "batch size size"]:
+        return log_of(self.rates(t))
+
+    def factors(self, s: Tensor | None, t: Tensor) -> list[Float[Tensor, "batch size size"]]:
+        """Matrices whose product, the last on the left, is the kernel: applied one by one where vectors are few."""
+        return [self.kernel(s, t)]
+
+    def _at(self, x: Tensor, s: Tree | None, t: Tree) -> tuple[Tensor | None, Tensor]:
+        return None if s is None else self.times(s, x, "s"), self.times(t, x)
+
+    def log_evidence(self, x_t: Tensor, s: Tree | None, t: Tree) -> Float[Tensor, "batch *shape size"]:
+        *earlier, last = self.factors(*self._at(x_t, s, t))
+        rows = _rows(last, x_t).reshape(len(x_t), -1, self.state_space.size)
+        for factor in reversed(earlier):
+            rows = rows @ factor
+        return log_of(rows.reshape(*x_t.shape, -1)).to(float_dtype(t))
+
+    def log_push(self, log_v: Tensor, s: Tree | None, t: Tree) -> Float[Tensor, "batch *shape size"]:
+        v = log_v.double().exp().flatten(1, -2) if log_v.ndim > 2 else log_v.double().exp().unsqueeze(1)
+        for factor in self.factors(*self._at(log_v[..., 0], s, t)):
+            v = v @ factor.mT
+        return log_of(v.reshape(log_v.shape)).to(log_v.dtype)
+
+    def log_rates_into(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]:
+        return without_self(_rows(self.log_rates(self.times(t, x)), x).to(float_dtype(t)), x)
+
+    def log_rates_from(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]:
+        return without_self(_rows(self.log_rates(self.times(t, x)).mT, x).to(float_dtype(t)), x)
+
+    def inverse(self, q: Tree, s: Tree, t: Tree) -> Tree:
+        """Q_{t|s}^{-1} q.  The inverse magnifies rounding by its norm, and is refused beyond 1e12: modes that relax faster
+        than the slowest are gone long before it is."""
+        wide = q.double().reshape(len(q), -1, q.shape[-1])
+        return (wide @ invert(self.kernel(*self._at(q[..., 0], s, t))).mT).reshape(q.shape).to(q.dtype)
+
+    def entered(self) -> Tensor:
+        """Which states some other state leads to; one that none leads to was there from the start."""
+        if not hasattr(self, "_entered"):
+            rates = self.log_rates(torch.tensor([0.5], dtype=torch.float64))[0]
+            self._entered = (rates.fill_diagonal_(LOG_ZERO) > LOG_ZERO / 2).any(1)
+        return self._entered
+
+    def movable(self, x_t: Tree) -> Tree:
+        return self.entered().to(x_t.device)[x_t]
+
+    def carry_over(self, x_t: Tensor, log_theta: Tensor) -> Tensor:
+        """A coordinate in a state that nothing leads to is what it is."""
+        categories = torch.arange(log_theta.shape[-1], device=x_t.device)
+        known = torch.where(categories == x_t.unsqueeze(-1), 0.0, LOG_ZERO).to(log_theta.dtype)
+        return torch.where(self.movable(x_t).unsqueeze(-1), log_theta, known)
+
+    def log_prior(self) -> Float[Tensor, "*shape size"]:
+        """log p_1, for all coordinates or one each: where a uniformly drawn category has gone by t = 1."""
+        schedule = getattr(self, "schedule", None)
+        shape = schedule.shape if isinstance(schedule, Schedule) else ()
+        device = next((buffer.device for buffer in self.buffers()), None)
+        start = torch.zeros(1, *shape, self.state_space.size, dtype=torch.float64, device=device)
+        start[..., : self.space.size] = 1 / self.space.size
+        return self.log_push(log_of(start), None, torch.ones(1, dtype=torch.float64, device=device))[0]
+
+    def prior(self, rows: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Law:
+        if not hasattr(self, "_log_prior"):
+            self._log_prior = self.log_prior().detach()
+        log_p = self._log_prior.to(dtype=dtype or torch.float64, device=device)
+        return Categorical(log_p.expand(rows, *self.space.shape, log_p.shape[-1]))
+
+    def extra_repr(self) -> str:
+        return f"size={self.space.size}, shape={self.space.shape}"
+
+
+class TimeScaled(DenseProcess):
+    """R_t = -(alpha'/alpha) R for one matrix R; with the clock gamma = -log alpha, Q_{t|s} = exp((gamma_t - gamma_s) R).
+
+    What relaxes at rate 1 under R decays like alpha; with alpha_1 = 0 the process ends in its stationary law.
+    """
+
+    schedule: Schedule
+    log_base: Tensor  # log R
+
+    def clock(self, s: Tensor | None, t: Tensor) -> Tensor:
+        """gamma_t - gamma_s = -log alpha_{t|s}, exact for short steps; 690, all but infinite, where alpha_t = 0."""
+        if s is None:
+            keep, renew = self.schedule.alpha(t), self.schedule.beta(t)
+        else:
+            keep, renew = self.schedule.step_alpha(s, t), self.schedule.step_beta(s, t)
+        return torch.where(renew < 0.5, -torch.log1p(-renew.clamp_max(0.5)), -keep.clamp_min(TINY).log())
+
+    def log_speed(self, t: Tensor) -> Tensor:
+        """log of -alpha'/alpha."""
+        return log_coefficient(-self.schedule.d_alpha(t)) - log_coefficient(self.schedule.alpha(t))
+
+    def rates(self, t: Tensor) -> Float[Tensor, "batch size size"]:
+        return self.log_rates(t).exp()
+
+    def log_rates(self, t: Tensor) -> Float[Tensor, "batch size size"]:
+        return _plus(self.log_base.to(t.device), self.log_speed(t)[:, None, None])
+
+    def _log_rates_at(self, rows: Tensor, x: Tensor, t: Tree) -> Tensor:
+        speed = self.log_speed(self.times(t, x))
+        speed = speed if self.schedule.shape else speed.reshape(-1, *[1] * (x.ndim - 1))
+        return without_self(_plus(rows, speed.unsqueeze(-1)).to(float_dtype(t)), x)
+
+    def log_rates_into(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]:
+        return self._log_rates_at(self.log_base.to(x.device)[x], x, t)
+
+    def log_rates_from(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]:
+        return self._log_rates_at(self.log_base.to(x.device).T[x], x, t)
+
+    def entered(self) -> Tensor:
+        if not hasattr(self, "_entered"):
+            self._entered = (self.log_base > LOG_ZERO / 2).any(1)
+        return self._entered
+
+    def noiseless(self, t: float) -> bool:
+        return bool((self.schedule.beta(t) <= 0).all())
+
+
+def invert(kernel: Float[Tensor, "*batch size size"]) -> Float[Tensor, "*batch size size"]:
+    back, singular = torch.linalg.inv_ex(kernel)
+    norm = back.abs().sum(-2).amax(-1).nan_to_num(nan=torch.inf)
+    if looks(norm) and (bool(singular.any()) or float(norm.max()) > LARGEST_INVERSE):
+        raise ValueError(
+            f"the inverse kernel would magnify rounding by {float(norm.max()):.1e}: nothing of x_s is left at t; ask for a "
+            f"shorter step"
+        )
+    return back
+
+
+def _plus(log_rates: Tensor, log_speed: Tensor) -> Tensor:
+    return torch.where(log_rates > LOG_ZERO / 2, log_rates + log_speed, LOG_ZERO)
+
+
+def _rows(matrix: Float[Tensor, "batch size size"], x: Tensor) -> Float[Tensor, "batch *shape size"]:
+    """The row of each coordinate's state."""
+    flat = x.reshape(len(x), -1)
+    return matrix[torch.arange(len(x), device=x.device)[:, None], flat].reshape(*x.shape, matrix.shape[-1])

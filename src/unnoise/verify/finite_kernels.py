@@ -1,0 +1,237 @@
+"""Kernels of finite spaces against brute force.
+
+Every law is written out as a matrix over all states (through nothing but `log_prob`), and the transition is compared with
+the solution of the generator's own forward equation: kernels and generator must be one process.  A chain by matrices has no
+generator; its transition is compared with the product of its matrices, at times of its grid.
+"""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from unnoise.denoiser import base_process
+from unnoise.generators.generator import pick, tree_leaves
+from unnoise.generators.kolmogorov import matrices, solve, states
+from unnoise.laws import Categorical, Joint, Law
+from unnoise.noise import Noise as NoiseSource
+from unnoise.oracles import Oracle
+from unnoise.processes import FiniteProcess, MatrixChain, Process
+from unnoise.shapes import Tree
+from unnoise.spaces import Finite, batch_size, map_leaves
+from unnoise.verify.rows import Place, Row
+from unnoise.verify.subjects import Subject, kind_name
+
+# (r, s, t): the middle of time, and within 1e-4 of both ends
+TRIPLES = ((0.1, 0.35, 0.8), (0.0, 3e-5, 1e-4), (1 - 1e-4, 1 - 5e-5, 1 - 1e-5))
+TIGHT, FLOAT32 = 1e-10, 1e-5
+
+
+def dense(law_of: Callable[[Tree], Law], sources: Tree, targets: Tree) -> Tensor:
+    """P[y, x]: the probability of each target under the law of each source."""
+    n, m = batch_size(sources), batch_size(targets)
+    repeated = map_leaves(lambda x: x.repeat_interleave(m, 0), sources)
+    tiled = map_leaves(lambda x: x.repeat(n, *[1] * (x.ndim - 1)), targets)
+    return law_of(repeated).log_prob(tiled).exp().reshape(n, m).T
+
+
+def marginal_matrix(process: Process, data: Tree, points: Tree, t) -> Tensor:
+    return dense(lambda x: process.marginal(x, t), data, points)
+
+
+def transition_matrix(process: Process, points: Tree, s, t) -> Tensor:
+    return dense(lambda x: process.transition(x, s, t), points, points)
+
+
+def grid_triples(chain: MatrixChain) -> tuple[tuple[float, float, float], ...]:
+    """The middle and both ends of a chain's grid."""
+    grid, last = chain.grid.tolist(), chain.steps
+    return ((grid[1], grid[last // 2], grid[last - 2]), (grid[0], grid[1], grid[2]), (grid[1], grid[last - 1], grid[last]))
+
+
+def finite_kernels(subject: Subject) -> Iterator[Row]:
+    process, place = subject.process, Place(subject.name)
+    chain = process if isinstance(process, MatrixChain) else None
+    points, data = states(process.state_space), states(process.space)
+    if batch_size(points) > 100:
+        return
+    noised = float(dense(lambda x: process.marginal(x, 0.0), data, data).diagonal().min()) < 1 - 1e-12
+
+    def transition(s, t) -> Tensor:
+        return transition_matrix(process, points, s, t)
+
+    def marginal(t) -> Tensor:
+        return marginal_matrix(process, data, points, t)
+
+    def rates(times: Tensor) -> Tensor:
+        return matrices(process.state_space, process.local, times)
+
+    eye = torch.eye(batch_size(points), dtype=torch.float64)
+    for r, s, t in grid_triples(chain) if chain else TRIPLES:
+        where = f"t={t:g}" if t > 1e-3 else f"t={t:.0e}"
+        where = "t=1-1e-5" if t > 0.999 else where
+        q = transition(s, t)
+        yield place.equal(f"transition sums to 1, {where}", 1.0, q.sum(0), TIGHT)
+        if chain:
+            yield place.equal(f"transition = product of the matrices, {where}", _product(chain, s, t), q, TIGHT)
+        else:
+            exact = solve(rates, eye, s, t, 1e-12)
+            yield place.equal(f"transition = forward equation of the generator, {where}", exact, q, TIGHT)
+        yield place.equal(f"composition of transitions, {where}", transition(r, t), q @ transition(r, s), TIGHT)
+        yield place.equal(f"marginal = transition of marginal, {where}", marginal(t), q @ marginal(s), TIGHT)
+        yield place.equal(f"posterior = Bayes, {where}", *_bayes(process, points, data, s, t), TIGHT)
+        single = (torch.tensor(v, dtype=torch.float32) for v in (s, t))
+        s32, t32 = single
+        exact = transition(s32.double(), t32.double())
+        yield place.equal(f"float32 transition, {where}", exact, transition(s32, t32), FLOAT32, largest=True)
+        r32 = torch.tensor(r, dtype=torch.float32)
+        chained = transition(s32, t32) @ transition(r32, s32)
+        direct = transition(r32.double(), t32.double())
+        yield place.equal(f"float32 composition, {where}", direct, chained, FLOAT32, largest=True)
+        yield place.equal(f"float32 marginal, {where}", marginal(t32.double()), marginal(t32), FLOAT32, largest=True)
+        bayes = _bayes(process, points, data, s32.double(), t32.double())[0]
+        own = _bayes(process, points, data, s32, t32)[1]
+        yield place.equal(f"float32 posterior, {where}", bayes, own, FLOAT32, largest=True)
+    if not noised:
+        start = marginal(0.0)
+        yield place.equal("marginal at 0 is the data", (start > 0.5).double(), start, TIGHT)
+    single_leaf = base_process(process)
+    if isinstance(single_leaf, FiniteProcess):
+        pairs = [(chain.grid[1].item(), chain.grid[2].item())] if chain else [(0.1, 0.7), (0.9, 1 - 1e-4)]
+        yield from _inverse(single_leaf, place, pairs)
+    yield from _reverse(subject)
+
+
+def _product(chain: MatrixChain, s: float, t: float) -> Tensor:
+    """Q_{t|s} over all states: the steps' matrices, the latest on the left, coordinate by coordinate."""
+    i, j = (int(round(v * chain.steps)) for v in (s, t))
+    kernel = torch.eye(chain.state_space.size, dtype=torch.float64)  # type: ignore[attr-defined]
+    for step in chain.matrices[i:j]:
+        kernel = step @ kernel
+    total = torch.ones(1, 1, dtype=torch.float64)
+    for _ in range(chain.state_space.dimension):
+        total = torch.kron(total, kernel)
+    return total
+
+
+def _bayes(process: Process, points: Tree, data: Tree, s, t) -> tuple[Tensor, Tensor]:
+    """q(x_s | x_t, x_0) for all triples with q(x_t | x_0) > 0: by Bayes' rule, and ours."""
+    n, m = batch_size(points), batch_size(data)
+    x_t = map_leaves(lambda x: x.repeat_interleave(m, 0), points)
+    x0 = map_leaves(lambda x: x.repeat(n, *[1] * (x.ndim - 1)), data)
+    forward = transition_matrix(process, points, s, t)  # [x_t, x_s]
+    at_s = marginal_matrix(process, data, points, s)  # [x_s, x_0]
+    at_t = marginal_matrix(process, data, points, t)  # [x_t, x_0]
+    bayes = forward[:, None, :] * at_s.T[None] / at_t[:, :, None]
+    possible = at_t > 1e-30
+    pairs = possible.flatten()
+    own = _posterior_matrix(process, map_leaves(lambda x: x[pairs], x_t), map_leaves(lambda x: x[pairs], x0), points, s, t)
+    return bayes[possible], own
+
+
+def _posterior_matrix(process: Process, x_t: Tree, x0: Tree, points: Tree, s, t) -> Tensor:
+    rows, n = batch_size(x_t), batch_size(points)
+    law = process.posterior(
+        map_leaves(lambda x: x.repeat_interleave(n, 0), x_t), map_leaves(lambda x: x.repeat_interleave(n, 0), x0), s, t
+    )
+    tiled = map_leaves(lambda x: x.repeat(rows, *[1] * (x.ndim - 1)), points)
+    return law.log_prob(tiled).exp().reshape(rows, n)
+
+
+def _inverse(process: FiniteProcess, place: Place, pairs: list[tuple[float, float]]) -> Iterator[Row]:
+    shape = (4, *process.space.shape, process.state_space.size)
+    log_v = NoiseSource(7, 4).normal(shape[1:]).log_softmax(-1)
+    signs = NoiseSource(7, 16).at("signs").normal(shape[1:]).sign()
+    refused = []
+    for s, t in pairs:
+        pushed = process.push(log_v, s, t).exp()
+        try:
+            back, magnified = process.inverse(pushed, s, t), process.inverse(signs, s, t).abs().max()
+        except ValueError:  # then the kernel really is singular to working precision
+            refused.append(t)
+            smallest = min(float(torch.linalg.svdvals(kernel)[-1]) for kernel in _coordinate_kernels(process, s, t))
+            yield place.at_most(f"least singular value of a kernel without inverse, t={t:g}", 1e-11, smallest)
+            continue
+        # what was rounded when pushed comes back magnified: no inverse can do better
+        limit = max(TIGHT, 1e-15 * float(magnified))
+        yield place.equal(f"inverse kernel undoes the transition, t={t:g}", log_v.exp(), back, limit)
+    for s, t in [*pairs, *([(0.0, 1e-4)] if len(pairs) > 1 else [])]:
+        if t in refused:
+            continue
+        narrow = process.push(log_v, s, t).exp().float()
+        exact = process.inverse(narrow.double(), s, t)
+        ours = process.inverse(narrow, s, t)
+        yield place.equal(f"float32 inverse, t={t:g}", exact, ours, FLOAT32, largest=True)
+
+
+def _coordinate_kernels(process: FiniteProcess, s: float, t: float) -> Tensor:
+    """Q_{t|s} of each coordinate, as matrices."""
+    size = process.state_space.size
+    x = torch.arange(size).reshape(-1, *[1] * len(process.space.shape)).expand(-1, *process.space.shape)
+    probs = process.push(process.log_one_hot(x, torch.float64), s, t).exp()
+    return probs.reshape(size, -1, size).transpose(0, 1)
+
+
+def _leaf_laws(law: Law, path: tuple[str, ...]) -> Categorical:
+    for name in path:
+        assert isinstance(law, Joint)
+        law = law.leaves[name]
+    assert isinstance(law, Categorical)
+    return law
+
+
+def _reverse(subject: Subject) -> Iterator[Row]:
+    """The reverse of the exact denoiser against Bayes' rule on the enumerated law, and against the reversed generator."""
+    process, oracle = subject.process, subject.oracle
+    points, data = states(process.state_space), states(process.space)
+    law = oracle.log_prob(data).exp()
+    chain = process if isinstance(process, MatrixChain) else None
+    pairs = [(s, t) for _, s, t in grid_triples(chain)] if chain else [(0.3, 0.6), (1e-5, 1e-4), (0.9, 1 - 1e-4)]
+    for kind in subject.kinds:
+        place = Place(subject.name, kind_name(kind))
+        view = oracle.predicting(kind)
+        for s, t in pairs:
+            at_t = marginal_matrix(process, data, points, t) @ law
+            seen = at_t > 1e-12
+            here = map_leaves(lambda x, seen=seen: x[seen], points)
+            if _has_exact_step(kind):
+                at_s = marginal_matrix(process, data, points, s) @ law
+                kernel = transition_matrix(process, points, s, t)
+                joint = kernel * at_s / at_t[:, None].clamp_min(1e-300)  # [x_t, x_s]
+                step = view(here, t).step(s)
+                yield from _float32_reverse(process, view, here, s, t, place)
+                for path, space in tree_leaves(process.state_space):
+                    assert isinstance(space, Finite)
+                    one_hot = torch.nn.functional.one_hot(pick(points, path).reshape(len(at_t), -1), space.size).double()
+                    exact = torch.einsum("ts,skc->tkc", joint[seen], one_hot)
+                    ours = _leaf_laws(step, path).probs.reshape(exact.shape)
+                    yield place.equal(f"reverse kernel = Bayes, t={t:g}", exact, ours, TIGHT)
+            if not chain:
+                yield from _reverse_rates(process, oracle, view, here, t, place)
+
+
+def _float32_reverse(process: Process, view: Oracle, here: Tree, s: float, t: float, place: Place) -> Iterator[Row]:
+    """The reverse kernel from float32 logits and times."""
+    process = base_process(process)
+    if not isinstance(process, FiniteProcess):
+        return
+    s32, t32 = (torch.tensor(v, dtype=torch.float32).expand(batch_size(here)) for v in (s, t))
+    theta = view(here, t32.double()).log_theta()  # type: ignore[attr-defined]
+    exact = process.reverse_step(here, theta, s32.double(), t32.double()).probs
+    ours = process.reverse_step(here, theta.float(), s32, t32).probs
+    yield place.equal(f"float32 reverse kernel, t={t:g}", exact, ours, FLOAT32, largest=True)
+
+
+def _has_exact_step(kind) -> bool:
+    """Ratios and rates of a finite step are held and leapt, an approximation by name."""
+    if isinstance(kind, dict):
+        return all(_has_exact_step(part) for part in kind.values())
+    return kind.__name__ in ("Posterior", "RawPosterior")
+
+
+def _reverse_rates(process: Process, oracle: Oracle, view: Oracle, here: Tree, t: float, place: Place) -> Iterator[Row]:
+    exact = process.generator(t).reversed(lambda x: oracle.log_marginal(x, t)).local(here)
+    ours = view(here, t).local()
+    for path, _ in tree_leaves(process.state_space):
+        a, b = (pick(tree, path).log_rates.exp() for tree in (exact, ours))
+        yield place.equal(f"reverse rates = reversed generator, t={t:g}", a, b, TIGHT)
