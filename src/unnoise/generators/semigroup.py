@@ -33,8 +33,7 @@ LONGEST = 20_000.0  # L g that a series agrees to sum
 
 def checked_rates(rates: Tensor) -> Tensor:
     """The matrix in float64 with its diagonal set to minus the column sums; a wrong entry is named."""
-    dense = rates.to_dense() if rates.layout != torch.strided else rates
-    dense = dense.double()
+    dense = (rates if rates.layout == torch.strided else rates.to_dense()).double()
     if dense.ndim != 2 or dense.shape[0] != dense.shape[1]:
         raise ValueError(f"a rate matrix of shape {tuple(dense.shape)}: pass a square one, entry [y, x] the rate x -> y")
     off = dense - torch.diag(dense.diagonal())
@@ -58,6 +57,36 @@ def checked_rates(rates: Tensor) -> Tensor:
     if not bool(exits.any()):
         raise ValueError("every rate is 0: nothing would be noised")
     return off - torch.diag(exits)
+
+
+def checked_entries(rates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(target, source, rate) of the entries off the diagonal of a sparse matrix, float64; a wrong one is named."""
+    coo = (rates if rates.layout == torch.sparse_coo else rates.to_sparse_coo()).coalesce()
+    if coo.ndim != 2 or coo.shape[0] != coo.shape[1]:
+        raise ValueError(f"a rate matrix of shape {tuple(coo.shape)}: pass a square one, entry [y, x] the rate x -> y")
+    (target, source), values = coo.indices(), coo.values().double()
+    off = target != source
+    bad = off & ~((values >= 0) & values.isfinite())
+    if bool(bad.any()):
+        i = int(bad.nonzero()[0, 0])
+        y, x = int(target[i]), int(source[i])
+        value = values[i].item()
+        raise ValueError(f"the rate {x} -> {y}, entry [{y}, {x}], is {value:g}: rates are finite and not negative")
+    zero = torch.zeros(len(coo), dtype=torch.float64)
+    exits = zero.index_add(0, source[off], values[off])
+    diagonal = zero.index_add(0, source[~off], values[~off])
+    digits = torch.finfo(rates.dtype).eps ** 0.5 if rates.dtype.is_floating_point else 1e-9
+    wrong = (diagonal != 0) & ((diagonal + exits).abs() > digits * exits.clamp_min(1e-300))
+    if bool(wrong.any()):
+        x = int(wrong.nonzero()[0, 0])
+        raise ValueError(
+            f"column {x} sums to {(diagonal[x] + exits[x]).item():g}, not 0: entry [{x}, {x}] must be minus the exit rate "
+            f"{exits[x].item():g}"
+        )
+    if not bool(exits.any()):
+        raise ValueError("every rate is 0: nothing would be noised")
+    keep = off & (values > 0)
+    return target[keep], source[keep], values[keep]
 
 
 def stationary(rates: Float[Tensor, "size size"]) -> Float[Tensor, "size"]:
@@ -160,12 +189,7 @@ class Series(Semigroup):
 
     def __init__(self, rates: Tensor, longest: float):
         super().__init__()
-        coo = rates.coalesce()
-        target, source = coo.indices()
-        off = target != source
-        values = coo.values().double()[off]
-        target, source = target[off], source[off]
-        size = rates.shape[0]
+        (target, source, values), size = checked_entries(rates), len(rates)
         exits = torch.zeros(size, dtype=torch.float64).index_add(0, source, values)
         self.fastest = float(exits.max())
         if not self.fastest * longest <= LONGEST:

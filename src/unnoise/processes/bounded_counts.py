@@ -18,8 +18,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from unnoise.laws import log_coefficient, log_of
-from unnoise.processes.dense import TimeScaled
+from unnoise.laws import log_coefficient
+from unnoise.processes.dense import Full, TimeScaled
 from unnoise.processes.rank_one import check_fit
 from unnoise.schedules import Linear, Schedule
 from unnoise.shapes import Float
@@ -55,8 +55,7 @@ class BirthDeath(TimeScaled):
         self.cutoff = 0.0
         x = torch.arange(most + 1, dtype=torch.float64)
         births, deaths = occupancy * (most - x), (1 - occupancy) * x
-        base = torch.diag(births[:-1], -1) + torch.diag(deaths[1:], 1)
-        self.register_buffer("log_base", log_of(base), persistent=False)
+        self.base = Full(torch.diag(births[:-1], -1) + torch.diag(deaths[1:], 1))
         n, k = x[None, :], x[:, None]
         choose = torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma((n - k).clamp_min(0) + 1)
         self.register_buffer("log_choose", torch.where(k <= n, choose, -torch.inf), persistent=False)

@@ -22,9 +22,7 @@ class Chain(Process):
     def __init__(self, process: Process, grid: int | Sequence[float] | Tensor):
         super().__init__()
         if isinstance(process, Chain):
-            remedy = (
-                "pass chain.process and the new grid" if process.has_generator else "its matrices have their own grid"
-            )
+            remedy = "pass chain.process and the new grid" if process.has_generator else "its matrices have their own grid"
             raise TypeError(f"the process is a chain of {process.steps} steps already: {remedy}")
         if isinstance(grid, int):
             if grid < 1:

@@ -11,9 +11,9 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from unnoise.generators.semigroup import Eigen, Semigroup, Series, Table, checked_rates
+from unnoise.generators.semigroup import Eigen, Semigroup, Series, Table, checked_entries, checked_rates
 from unnoise.laws import log_of
-from unnoise.processes.dense import TimeScaled, invert
+from unnoise.processes.dense import Few, Full, TimeScaled, invert
 from unnoise.processes.finite import float_dtype
 from unnoise.processes.rank_one import check_fit
 from unnoise.schedules import Linear, Schedule
@@ -30,8 +30,6 @@ class RateMatrix(TimeScaled):
     `prior` defaults to the law of x_1 from a uniform x_0: the stationary law if alpha_1 = 0 and there is one.
     """
 
-    log_base: Tensor
-
     def __init__(
         self,
         rates: Tensor,
@@ -45,8 +43,8 @@ class RateMatrix(TimeScaled):
         super().__init__()
         rates = torch.as_tensor(rates)
         sparse = rates.layout != torch.strided
-        base = checked_rates(rates)
-        states = len(base)
+        matrix = None if sparse else checked_rates(rates)
+        states = len(rates)
         size = states if size is None else size
         if not 0 < size <= states:
             raise ValueError(f"size = {size} categories, but the rate matrix has {states} states")
@@ -59,11 +57,11 @@ class RateMatrix(TimeScaled):
         with torch.no_grad():
             longest = float(self.clock(None, one).max())
         self.semigroup: Semigroup
-        if sparse:
-            self.semigroup = Series(rates.to_sparse_coo() if rates.layout != torch.sparse_coo else rates, longest)
+        if matrix is None:
+            self.semigroup, self.base = Series(rates, longest), Few(*checked_entries(rates), states)
         else:
-            self.semigroup = Eigen(base) if method == "eigen" else Table(base, longest)
-        self.register_buffer("log_base", log_of(base.clamp_min(0)), persistent=False)
+            self.semigroup = Eigen(matrix) if method == "eigen" else Table(matrix, longest)
+            self.base = Full(matrix)
         self._given_prior = None if prior is None else self._checked_prior(prior)
         self.cutoff = 0.0
 

@@ -7,7 +7,7 @@ move follow.  Cost: K^2 per coordinate, and the kernel itself once per row.
 from abc import abstractmethod
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unnoise.checks import looks
 from unnoise.generators.local import without_self
@@ -107,7 +107,7 @@ class TimeScaled(DenseProcess):
     """
 
     schedule: Schedule
-    log_base: Tensor  # log R
+    base: "LogRates"  # log R, by rows
 
     def clock(self, s: Tensor | None, t: Tensor) -> Tensor:
         """gamma_t - gamma_s = -log alpha_{t|s}, exact for short steps; 690, all but infinite, where alpha_t = 0."""
@@ -125,7 +125,8 @@ class TimeScaled(DenseProcess):
         return self.log_rates(t).exp()
 
     def log_rates(self, t: Tensor) -> Float[Tensor, "batch size size"]:
-        return _plus(self.log_base.to(t.device), self.log_speed(t)[:, None, None])
+        every = torch.arange(self.state_space.size, device=t.device)
+        return _plus(self.base.into(every), self.log_speed(t)[:, None, None])
 
     def _log_rates_at(self, rows: Tensor, x: Tensor, t: Tree) -> Tensor:
         speed = self.log_speed(self.times(t, x))
@@ -133,18 +134,84 @@ class TimeScaled(DenseProcess):
         return without_self(_plus(rows, speed.unsqueeze(-1)).to(float_dtype(t)), x)
 
     def log_rates_into(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]:
-        return self._log_rates_at(self.log_base.to(x.device)[x], x, t)
+        return self._log_rates_at(self.base.into(x), x, t)
 
     def log_rates_from(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]:
-        return self._log_rates_at(self.log_base.to(x.device).T[x], x, t)
+        return self._log_rates_at(self.base.out_of(x), x, t)
 
     def entered(self) -> Tensor:
-        if not hasattr(self, "_entered"):
-            self._entered = (self.log_base > LOG_ZERO / 2).any(1)
-        return self._entered
+        return self.base.entered
 
     def noiseless(self, t: float) -> bool:
         return bool((self.schedule.beta(t) <= 0).all())
+
+
+class LogRates(nn.Module):
+    """log R off the diagonal, asked for by rows and columns."""
+
+    entered: Tensor  # which states some other leads to
+
+    @abstractmethod
+    def into(self, x: Tensor) -> Tensor:
+        """log R(x, y) for every y."""
+
+    @abstractmethod
+    def out_of(self, x: Tensor) -> Tensor:
+        """log R(y, x) for every y."""
+
+
+class Full(LogRates):
+    """A matrix."""
+
+    table: Tensor
+
+    def __init__(self, rates: Float[Tensor, "size size"]):
+        super().__init__()
+        table = log_of(rates.clamp_min(0)).fill_diagonal_(LOG_ZERO)
+        self.register_buffer("table", table, persistent=False)
+        self.register_buffer("entered", (table > LOG_ZERO / 2).any(1), persistent=False)
+
+    def into(self, x: Tensor) -> Tensor:
+        return self.table.to(x.device)[x]
+
+    def out_of(self, x: Tensor) -> Tensor:
+        return self.table.to(x.device).T[x]
+
+
+class Few(LogRates):
+    """The neighbours of each state, in as many slots as the most connected one has: nothing of size K x K."""
+
+    def __init__(self, target: Tensor, source: Tensor, values: Tensor, size: int):
+        super().__init__()
+        self.size = size
+        for name, here, there in (("in", target, source), ("out", source, target)):
+            places, logs = _slots(here, there, values, size)
+            self.register_buffer(f"{name}_places", places, persistent=False)
+            self.register_buffer(f"{name}_logs", logs, persistent=False)
+        self.register_buffer("entered", torch.bincount(target, minlength=size) > 0, persistent=False)
+
+    def _spread(self, x: Tensor, places: Tensor, logs: Tensor) -> Tensor:
+        rows = torch.full((*x.shape, self.size), LOG_ZERO, dtype=torch.float64, device=x.device)
+        return rows.scatter(-1, places.to(x.device)[x], logs.to(x.device)[x])
+
+    def into(self, x: Tensor) -> Tensor:
+        return self._spread(x, self.in_places, self.in_logs)  # type: ignore[arg-type]
+
+    def out_of(self, x: Tensor) -> Tensor:
+        return self._spread(x, self.out_places, self.out_logs)  # type: ignore[arg-type]
+
+
+def _slots(here: Tensor, there: Tensor, values: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """For each state the others it is joined to and the logarithms; an empty slot points at the state itself."""
+    order = here.argsort(stable=True)
+    here, there, values = here[order], there[order], values[order]
+    counts = torch.bincount(here, minlength=size)
+    slot = torch.arange(len(here)) - (counts.cumsum(0) - counts)[here]
+    width = int(counts.max())
+    places = torch.arange(size).unsqueeze(1).repeat(1, width)
+    logs = torch.full((size, width), LOG_ZERO, dtype=torch.float64)
+    places[here, slot], logs[here, slot] = there, values.log()
+    return places, logs
 
 
 def invert(kernel: Float[Tensor, "*batch size size"]) -> Float[Tensor, "*batch size size"]:
