@@ -14,7 +14,7 @@ setup: .venv/.ready
 	touch $@
 
 demo: setup
-	$(BIN)/python -m unnoise.cli verify
+	$(BIN)/python -m unnoise.cli verify --brief
 	$(BIN)/python -m unnoise.cli demo --out out/demo.png
 
 lint: setup
@@ -27,7 +27,7 @@ test: lint
 	$(BIN)/pytest -n auto -m 'not conformance'
 
 conformance: setup
-	$(BIN)/python -m unnoise.cli verify
+	$(BIN)/python -m unnoise.cli verify --brief
 	$(BIN)/pytest -n auto -m conformance
 
 bench: bench-families

@@ -51,6 +51,7 @@ def test_a_failed_check_gives_status_1(capsys, monkeypatch):
         (["--process", "unnoise.verify.rows:render"], "callable without arguments"),
         (["--process", "math:pi"], "is a float, not an unnoise Process"),
         (["--process", "a:b", "--only", "c"], "either --process or --only"),
+        (["--brief", "--only", "c"], "--brief chooses the processes itself"),
     ],
 )
 def test_bad_input_gives_status_2(capsys, arguments, message):

@@ -4,7 +4,7 @@ A forward Markov process, its learned time reversal and the bound that trains it
 categories and any product of them under one theory and one API.
 """
 
-from unnoise import generators, objectives, oracles, processes, schedules, spaces
+from unnoise import generators, objectives, oracles, processes, samplers, schedules, spaces
 from unnoise.covariance import Covariance, Stationary
 from unnoise.denoiser import Denoiser, fit_variance
 from unnoise.generators import Generator, divergence
@@ -61,6 +61,7 @@ from unnoise.processes import (
     noises,
     rates,
 )
+from unnoise.samplers import sample
 from unnoise.spaces import Counts, Euclidean, Finite
 
 __version__ = "0.1.0"
@@ -124,6 +125,8 @@ __all__ = [
     "oracles",
     "processes",
     "rates",
+    "sample",
+    "samplers",
     "schedules",
     "spaces",
     "variances",

@@ -16,6 +16,7 @@ from torch import Tensor
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
+_ALL = (1 << 64) - 1
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
@@ -30,6 +31,19 @@ def _mix(x: Tensor) -> Tensor:
     return x ^ _shift(x, 31)
 
 
+def _mix_key(x: int) -> int:
+    """The same on the host, for a key: no kernel is launched to name a source."""
+    x = (x + _GOLDEN) & _ALL
+    x = ((x ^ (x >> 30)) * _MIX_1) & _ALL
+    x = ((x ^ (x >> 27)) * _MIX_2) & _ALL
+    return _signed(x ^ (x >> 31))
+
+
+def _signed(x: int) -> int:
+    x &= _ALL
+    return x - (1 << 64) if x >> 63 else x
+
+
 class Noise:
     """A source of random numbers for the rows of a batch."""
 
@@ -37,14 +51,14 @@ class Noise:
         if isinstance(rows, int):
             rows = torch.arange(rows, device=device)
         self.rows = rows.to(device=device if device is not None else rows.device, dtype=torch.int64)
-        self.key = _mix(torch.as_tensor(seed, dtype=torch.int64)).to(self.rows.device)
+        self.key = _mix_key(int(seed))
 
     @classmethod
     def fresh(cls, rows: int, device: torch.device | str | None = None) -> "Noise":
         """A source seeded from torch's global generator."""
         return cls(torch.randint(2**62, ()), rows, device)
 
-    def _with(self, key: Tensor, rows: Tensor) -> "Noise":
+    def _with(self, key: int, rows: Tensor) -> "Noise":
         child = object.__new__(Noise)
         child.key, child.rows = key, rows
         return child
@@ -54,7 +68,7 @@ class Noise:
         key = self.key
         for label in labels:
             label = crc32(label.encode()) if isinstance(label, str) else label
-            key = _mix(_mix(key) ^ _mix(torch.full_like(key, label)))  # key and label enter unlike: no symmetry
+            key = _mix_key(_mix_key(key) ^ _mix_key(label))  # key and label enter unlike: no symmetry
         return self._with(key, self.rows)
 
     def repeated(self, times: int) -> "Noise":
@@ -77,4 +91,5 @@ class Noise:
 
     def shared_uniform(self) -> Tensor:
         """One number common to all rows (the same on every worker that holds the same seed)."""
-        return (_shift(_mix(self.key), 12).double() + 0.5) * 2.0**-52
+        bits = (_mix_key(self.key) & _ALL) >> 12
+        return torch.tensor((bits + 0.5) * 2.0**-52, dtype=torch.float64, device=self.rows.device)

@@ -24,6 +24,9 @@ class Verify:
     process: str | None = None
     """Verify a process of your own: package.module:name (a process, or a class or function that makes one)."""
 
+    brief: bool = False
+    """One process of each family: under a minute."""
+
     thorough: bool = False
     """Take 50 points of each mixture and ten wrong networks instead of 10 and two."""
 
@@ -33,7 +36,9 @@ class Verify:
     def run(self) -> int:
         if self.process and self.only:
             raise ValueError("give either --process or --only")
-        chosen = [user_subject(self.process)] if self.process else subjects(self.only)
+        if self.brief and (self.process or self.only or self.thorough):
+            raise ValueError("--brief chooses the processes itself: leave out --process, --only and --thorough")
+        chosen = [user_subject(self.process)] if self.process else subjects(self.only, self.brief)
         torch.set_num_threads(1)  # the tensors are tiny, and threads would only wait for each other
         started, rows = time.monotonic(), list[Row]()
         with tqdm(chosen, unit="process", disable=not sys.stderr.isatty(), file=sys.stderr, leave=False) as bar:

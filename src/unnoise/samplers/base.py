@@ -1,0 +1,156 @@
+"""Samplers: numerical methods for the reverse process.
+
+A sampler moves a batch of states from one time of a grid to the next, asking the denoiser for predictions.  It states
+
+    order        of its error in the step size: of the trajectory where it is deterministic, of the law where it draws
+                 (None: it has none, because it is exact or a heuristic)
+    exact        whether it has the reverse process's own law at any number of steps
+    stages       network calls per step
+
+A one-step method answers `stage`: from the prediction made at the k-th stage time it returns the next state.  That is all
+that products need, whose leaves step together on one network call, each by a method of its own.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from unnoise.denoiser import AnyDenoiser, base_process
+from unnoise.noise import Noise
+from unnoise.predictions import Prediction
+from unnoise.processes import Process
+from unnoise.schedules import Schedule
+from unnoise.shapes import Float, Tree
+from unnoise.spaces import batch_size, map_leaves
+
+After = Callable[[int, Tree], None]
+
+
+@dataclass
+class Info:
+    """What a run did."""
+
+    calls: int = 0  # of the network
+    rows: int = 0  # rows given to it, over all calls
+    jumps: Tensor | None = None  # coordinate changes per sample, where the method counts them
+    clipped: Tensor | None = None  # share of rates that were negative and set to 0, where the method may do so
+    times: Tensor | None = None  # the grid
+    trajectory: list[Tree] | None = None  # states at the grid's times, when asked for
+    notes: list[str] = field(default_factory=list)
+
+
+def on_host(schedule: Schedule) -> Schedule:
+    """The schedule on the CPU, where tables are made: itself, or a copy where its parameters are elsewhere."""
+    held = [*schedule.parameters(), *schedule.buffers()]
+    return schedule if all(value.device.type == "cpu" for value in held) else deepcopy(schedule).cpu()
+
+
+class Problem:
+    """One run: the denoiser, its condition, the grid, the noise, and the record."""
+
+    def __init__(self, denoiser: AnyDenoiser, times: Float[Tensor, "times"], noise: Noise, condition: dict[str, Any]):
+        self.denoiser, self.process = denoiser, base_process(denoiser.process)
+        self.times, self.noise, self.condition = times, noise, condition
+        self.device = noise.rows.device
+        self.clock = times.to(self.device)  # the same times where the states are
+        self.info = Info(times=times)
+
+    @property
+    def steps(self) -> int:
+        return len(self.times) - 1
+
+    def predict(self, x: Tree, t: Tensor) -> Prediction:
+        """The denoiser at time t, a number on the states' device."""
+        self.info.calls += 1
+        self.info.rows += batch_size(x)
+        return self.denoiser(x, t, **self.condition)
+
+    def predict_rows(self, x: Tree, t: Tensor, rows: Tensor | None) -> Prediction:
+        """The denoiser on some rows of the batch, with their share of the condition; None: on all."""
+        if rows is None:
+            return self.predict(x, t)
+        count = batch_size(x)
+        x = map_leaves(lambda leaf: leaf[rows], x)
+        t = t[rows] if t.ndim else t
+        condition = {
+            name: value[rows] if isinstance(value, Tensor) and value.ndim and len(value) == count else value
+            for name, value in self.condition.items()
+        }
+        self.info.calls += 1
+        self.info.rows += len(rows)
+        return self.denoiser(x, t, **condition)
+
+
+class Sampler(ABC):
+    """One numerical method."""
+
+    order: int | None = None
+    exact: bool = False
+    stages: int = 1
+
+    def refuse(self, process: Process) -> str | None:
+        """Why this method does not hold for a process; None where it does."""
+        return None
+
+    @abstractmethod
+    def run(self, problem: Problem, x: Tree, after: After) -> Tree:
+        """From the first time of the grid to the last; `after(i, x)` is called when times[i + 1] is reached."""
+
+
+class Stepping(Sampler):
+    """A method that goes from time to time."""
+
+    def init(self, problem: Problem) -> dict:
+        """What is kept from step to step."""
+        return {}
+
+    @abstractmethod
+    def step(self, problem: Problem, memory: dict, x: Tree, i: int) -> Tree:
+        """From times[i] to times[i + 1]."""
+
+    def run(self, problem: Problem, x: Tree, after: After) -> Tree:
+        memory = self.init(problem)
+        for i in range(problem.steps):
+            x = self.step(problem, memory, x, i)
+            after(i, x)
+        return x
+
+
+class OneStep(Stepping):
+    """A method with network calls at known stage times of each step."""
+
+    def stage_times(self, problem: Problem, memory: dict, i: int) -> list[Tensor]:
+        """Where the network is asked, on the states' device; the first is times[i]."""
+        return [problem.clock[i]]
+
+    def before(self, problem: Problem, memory: dict, x: Tree, i: int) -> Tree:
+        """What is done to the state before the first call."""
+        return x
+
+    @abstractmethod
+    def stage(self, problem: Problem, memory: dict, prediction: Prediction, x: Tree, i: int, k: int, noise: Noise) -> Tree:
+        """The state after stage k; `noise` belongs to this step and stage."""
+
+    def step(self, problem: Problem, memory: dict, x: Tree, i: int) -> Tree:
+        x = self.before(problem, memory, x, i)
+        for k, t in enumerate(self.stage_times(problem, memory, i)):
+            prediction = problem.predict(x, t)
+            x = self.stage(problem, memory, prediction, x, i, k, problem.noise.at("step", i, k))
+        return x
+
+
+class Ancestral(OneStep):
+    """The model's own kernel p(x_s | x_t), drawn: for every process and prediction that has one.
+
+    On numbers the variance is the denoiser's (posterior, forward, learned, optimal).  On categories the kernel factorises
+    over coordinates: exact for one coordinate, of order 1 for several.  On interpolating noise it is Tweedie tau-leaping.
+    """
+
+    order = 1
+
+    def stage(self, problem, memory, prediction, x, i, k, noise):
+        return prediction.step(problem.clock[i + 1]).draw(noise)

@@ -1,0 +1,183 @@
+"""Exponential methods on numbers: the linear part of the reverse process is solved exactly, the prediction by a polynomial.
+
+Write lambda = log(alpha/sigma), h = lambda_s - lambda_t > 0.  In x_0-form the reverse SDE with stochasticity eta,
+drift -f + (1 + eta^2)/2 g^2 score and diffusion eta g (eta = 0: the probability flow, eta = 1: the reversal), has
+
+    x_s = e^{-eta^2 h} sigma_s/sigma_t x_t + sigma_s sqrt(1 - e^{-2 eta^2 h}) z
+          + (1 + eta^2) alpha_s int_{lambda_t}^{lambda_s} e^{-(1 + eta^2)(lambda_s - lambda)} D dlambda.
+
+An exponential method puts a polynomial through the last D's and integrates it exactly:
+
+    degree 1, eta = 0     DDIM                          degree 2, 3, eta = 0   DPM-Solver++ 2M, 3M
+    degree 1, eta = 1     exact noise, Euler drift      degree 2, 3, eta = 1   their SDE forms
+
+Its degree, the number of D's, is its order where eta = 0.  Where eta > 0 the order, now of the law, is 2 at most: within a
+step D fluctuates with that step's noise, of which the last D's know nothing.  A line through two of them carries on the
+fluctuation of the step before, whose covariance with the state is the same up to order 2; a third D does not better that.
+
+`UniPC` corrects each step once the next D is known.  `DEIS` does the same as DPM-Solver++ with eps in place of D, as a
+polynomial in t.  Where lambda is infinite (alpha_t = 0, or sigma_s = 0) a step is taken by DDIM, which needs no lambda.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unnoise.samplers.linear import Linear, Moments, Row, combined, ddim_row
+
+NODES, WEIGHTS = (torch.as_tensor(a) for a in np.polynomial.legendre.leggauss(32))
+
+
+def lagrange(points: list[Tensor], at: Tensor) -> list[Tensor]:
+    """The cardinal polynomials of the points, at other places."""
+    out = []
+    for j, p in enumerate(points):
+        value = torch.ones_like(at)
+        for k, q in enumerate(points):
+            if k != j:
+                value = value * (at - q) / (p - q)
+        out.append(value)
+    return out
+
+
+class Exponential(Linear):
+    """A polynomial through the last `order` clean predictions in lambda, integrated exactly.
+
+    With eta > 0 and order 3 it is of order 2 only, and says so: D fluctuates with the noise within a step (see above).
+    """
+
+    def __init__(self, order: int = 2, eta: float = 0.0):
+        if order not in (1, 2, 3):
+            raise ValueError(f"order = {order}: choose 1, 2 or 3")
+        if not eta >= 0:
+            raise ValueError(f"eta = {eta:g} must not be negative")
+        super().__init__(order, min(order, 2) if eta else order)
+        self.eta = eta
+
+    def row(self, m, i, known):
+        if not (finite(m, i) and finite(m, i + 1)):
+            return ddim_row(m, i, min(self.eta, 1.0))
+        known = next((n for n in range(known) if not finite(m, i - n)), known)
+        return self.through(m, i, list(range(i, i - known, -1)))
+
+    def start(self, m):
+        return self.through(m, 0, [1, 0]) if finite(m, 0) and finite(m, 1) else None
+
+    def through(self, m: Moments, i: int, points: list[int]) -> Row:
+        """The step i with the polynomial through the values at these times of the grid."""
+        now, then, k = m.log_snr[i], m.log_snr[i + 1], self.eta**2
+        h = then - now
+        u = 0.5 * (NODES + 1).reshape(-1, *[1] * h.ndim)
+        at = now + u * h
+        kernel = (1 + k) * (0.5 * WEIGHTS).reshape(u.shape) * h * torch.exp((at - then) * (1 + k))
+        basis = lagrange([m.log_snr[j] for j in points], at)
+        noise = m.sigma[i + 1] * (-torch.expm1(-2 * k * h)).sqrt() if k else None
+        return Row(
+            torch.exp(-k * h) * m.sigma[i + 1] / m.sigma[i],
+            tuple(m.alpha[i + 1] * (kernel * b).sum(0) for b in basis),
+            noise,
+        )
+
+
+def finite(m: Moments, i: int) -> bool:
+    return bool(m.log_snr[i].isfinite().all())
+
+
+class DPMSolverPP(Exponential):
+    """DPM-Solver++ in its multistep form: 2M by default, 3M with order=3; `sde=True`: SDE forms, of order 2 at most."""
+
+    def __init__(self, order: int = 2, sde: bool = False):
+        super().__init__(order, 1.0 if sde else 0.0)
+
+
+class UniPC(Exponential):
+    """A predictor through the last order - 1 clean predictions, corrected through one more once the next is known.
+
+    The correction takes no further call: the prediction at the uncorrected state serves both.  The last step has none.
+    """
+
+    def __init__(self, order: int = 3):
+        super().__init__(order)
+        if order < 2:
+            raise ValueError(f"order = {order}: the corrector adds one to the predictor's, so choose 2 or 3")
+
+    def start(self, m):
+        return None  # the corrector makes the first step of order 2
+
+    @torch.no_grad()
+    def table(self, process, times):
+        """The predictor's steps."""
+        m = Moments(process.schedule, times)
+        return [self.row(m, i, min(i + 1, self.degree - 1)) for i in range(len(times) - 1)]
+
+    @torch.no_grad()
+    def init(self, problem):
+        memory, m = super().init(problem), Moments(problem.process.schedule, problem.times)
+        corrected = [self.correction(m, i) for i in range(problem.steps)]
+        memory["corrected"] = [None if row is None else row.on(problem.device) for row in corrected]
+        return memory
+
+    def correction(self, m: Moments, i: int) -> Row | None:
+        """Step i again, through its end and up to degree - 1 earlier times, as far back as lambda is finite."""
+        if not (finite(m, i) and finite(m, i + 1)):
+            return None
+        points = range(i + 1, max(i + 1 - self.degree, -1), -1)
+        return self.through(m, i, [j for j in points if finite(m, j)])
+
+    def stage(self, problem, memory, prediction, x, i, k, noise):
+        value = self.read(memory, prediction, x, i)
+        past = [value, *memory["past"]]
+        again = memory["corrected"][i - 1] if i else None
+        if again is not None:
+            x = combined(again, memory["x"], past)
+        memory["x"], memory["past"] = x, past[: self.degree]
+        return combined(memory["table"][i], x, past)
+
+
+class DEIS(Linear):
+    """Exponential Adams-Bashforth: the last eps as a polynomial in t, integrated against d(sigma/alpha).
+
+    x_s = alpha_s/alpha_t x_t + alpha_s int eps d(sigma/alpha),     eps = (x - alpha D)/sigma
+    """
+
+    def __init__(self, order: int = 3):
+        if order not in (1, 2, 3):
+            raise ValueError(f"order = {order}: choose 1, 2 or 3")
+        super().__init__(order)
+
+    def row(self, m, i, known):
+        """The weights are those of eps.  At the ends, where lambda is infinite, a step of DDIM: its weight is that of D."""
+        if not (finite(m, i) and finite(m, i + 1)):
+            return ddim_row(m, i)
+        known = next((n for n in range(known) if not finite(m, i - n)), known)
+        return self.through(m, i, list(range(i, i - known, -1)))
+
+    def start(self, m):
+        return self.through(m, 0, [1, 0]) if finite(m, 0) and finite(m, 1) else None
+
+    def through(self, m: Moments, i: int, points: list[int]) -> Row:
+        t, s, schedule = m.times[i], m.times[i + 1], m.schedule
+        at = t + 0.5 * (NODES + 1) * (s - t)
+        ratio = schedule.sigma(at) / schedule.alpha(at)
+        slope = -0.5 * schedule.d_log_snr(at) * ratio  # d(sigma/alpha)/dt
+        extra = [1] * (slope.ndim - 1)
+        kernel = (0.5 * WEIGHTS * (s - t)).reshape(-1, *extra) * slope
+        basis = [b.reshape(-1, *extra) for b in lagrange([m.times[j] for j in points], at)]
+        return Row(m.alpha[i + 1] / m.alpha[i], tuple(m.alpha[i + 1] * (kernel * b).sum(0) for b in basis))
+
+    def init(self, problem):
+        memory = super().init(problem)
+        m = Moments(problem.process.schedule, problem.times)
+        memory["ends"] = [not (finite(m, i) and finite(m, i + 1)) for i in range(problem.steps)]
+        memory["noise"] = [Row(1 / s, (-a / s,)).on(problem.device) for a, s in zip(m.alpha, m.sigma, strict=True)]
+        return memory
+
+    def stage(self, problem, memory, prediction, x, i, k, noise):
+        if not memory["ends"][i]:
+            return super().stage(problem, memory, prediction, x, i, k, noise)
+        clean = memory["reader"].clean(prediction, x, i)
+        memory["past"] = [combined(memory["noise"][i], x, [clean]), *memory["past"]][: self.degree]
+        return combined(memory["table"][i], x, [clean])
+
+    def read(self, memory, prediction, x, i):
+        return combined(memory["noise"][i], x, [memory["reader"].clean(prediction, x, i)])

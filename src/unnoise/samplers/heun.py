@@ -1,0 +1,91 @@
+"""Heun's method in the variables of EDM: y = x/alpha as a function of r = sigma/alpha, where dy/dr = (y - D)/r.
+
+    churn       r' = r (1 + gamma):  the forward process from r to r',   gamma = churn/steps, at most sqrt(2) - 1
+    first       d_1 = (y - D(y, r'))/r',       y~ = y + (r_s - r') d_1            (this alone is DDIM)
+    second      d_2 = (y~ - D(y~, r_s))/r_s,   y_s = y + (r_s - r')(d_1 + d_2)/2
+
+The last step, where r_s = 0, and a first one from alpha = 0 are the first stage alone.
+"""
+
+import torch
+from torch import Tensor
+
+from unnoise.processes import Gaussian
+from unnoise.samplers.base import OneStep, Problem, on_host
+from unnoise.samplers.linear import Moments, Reader, Row, combined, ddim_row
+from unnoise.schedules import Schedule
+
+
+class Heun(OneStep):
+    """`Heun()` is deterministic; `Heun(churn=40)` adds noise and takes it back, between the sigma/alpha given."""
+
+    order = 2
+    stages = 2
+
+    def __init__(self, churn: float = 0.0, low: float = 0.0, high: float = float("inf")):
+        if not churn >= 0:
+            raise ValueError(f"churn = {churn:g} must not be negative")
+        if not 0 <= low <= high:
+            raise ValueError(f"low = {low:g}, high = {high:g}: churn acts where low <= sigma/alpha <= high")
+        self.churn, self.low, self.high = churn, low, high
+
+    def refuse(self, process):
+        if not isinstance(process, Gaussian):
+            return f"Heun moves numbers under Gaussian noise, and {type(process).__name__} has none"
+        if process.schedule.shape and self.churn:
+            return "churn raises one noise level for all coordinates: use Heun() with schedules per coordinate"
+        return None
+
+    @torch.no_grad()
+    def init(self, problem: Problem) -> dict:
+        process = problem.process
+        assert isinstance(process, Gaussian)
+        starts = self._churned(on_host(process.schedule), problem.times)
+        pairs = [Moments(process.schedule, torch.stack(pair)) for pair in zip(starts, problem.times[1:], strict=True)]
+        second = [self._second(m) for m in pairs]
+        return {
+            "starts": starts,
+            "clock": starts.to(problem.device),
+            "euler": [ddim_row(m, 0).on(problem.device) for m in pairs],
+            "heun": [None if row is None else row.on(problem.device) for row in second],
+            "first": Reader(process, starts, problem.device),
+            "second": Reader(process, problem.times[1:], problem.device),
+        }
+
+    def _second(self, m: Moments) -> Row | None:
+        """alpha_s times y (1 + half/r) - half/r D_1 + half/r_s (y~ - D_2), on (x~, x, D_1, D_2); None: no second stage."""
+        if not bool((m.alpha[0] > 0).all() and (m.sigma[1] > 0).all()):
+            return None
+        r, r_s = m.sigma[0] / m.alpha[0], m.sigma[1] / m.alpha[1]
+        half = 0.5 * (r_s - r)
+        start = m.alpha[1] / m.alpha[0] * (1 + half / r)
+        return Row(half / r_s, (start, -m.alpha[1] * half / r, -m.alpha[1] * half / r_s))
+
+    def _churned(self, schedule: Schedule, times: Tensor) -> Tensor:
+        starts = times[:-1].clone()
+        if not self.churn:
+            return starts
+        gamma = min(self.churn / (len(times) - 1), 2**0.5 - 1)
+        log_snr = schedule.log_snr(starts)
+        ratio = (-log_snr / 2).exp()
+        inside = (ratio >= self.low) & (ratio <= self.high) & (starts < 1)
+        raised = schedule.time_of_log_snr(log_snr - 2 * torch.log1p(torch.tensor(gamma, dtype=torch.float64)))
+        return torch.where(inside, torch.maximum(raised.clamp_max(1.0), starts), starts)
+
+    def before(self, problem, memory, x, i):
+        """Churn: up from times[i] to the step's real start."""
+        if not float(memory["starts"][i]) > float(problem.times[i]):
+            return x
+        return problem.process.transition(x, problem.clock[i], memory["clock"][i]).draw(problem.noise.at("churn", i))
+
+    def stage_times(self, problem, memory, i):
+        first = memory["clock"][i]
+        return [first] if memory["heun"][i] is None else [first, problem.clock[i + 1]]
+
+    def stage(self, problem, memory, prediction, x, i, k, noise):
+        if k == 0:
+            clean = memory["first"].clean(prediction, x, i)
+            memory["start"], memory["clean"] = x, clean
+            return combined(memory["euler"][i], x, [clean])
+        second = memory["second"].clean(prediction, x, i)
+        return combined(memory["heun"][i], x, [memory["start"], memory["clean"], second])

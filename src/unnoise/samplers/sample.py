@@ -1,0 +1,164 @@
+"""`un.sample`: draw from a model."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from unnoise.denoiser import AnyDenoiser, base_process
+from unnoise.noise import Noise
+from unnoise.processes import Chain, Process
+from unnoise.samplers import grids
+from unnoise.samplers.base import Ancestral, Info, Problem, Sampler
+from unnoise.shapes import Float, Tree
+from unnoise.spaces import batch_size, first_leaf, map_leaves
+
+Callback = Callable[[int, float, Tree], None]
+
+
+def grid_of(
+    denoiser: AnyDenoiser,
+    steps: int | None,
+    grid: grids.TimeGrid | Tensor | list[float] | None,
+    start: float,
+    end: float | None,
+) -> Float[Tensor, "times"]:
+    """The falling times of a run: as given, a chain's own, or `steps` of them between start and end."""
+    chain = denoiser.process if isinstance(denoiser.process, Chain) else None
+    grid = grid.values if isinstance(grid, grids.Given) else grid
+    own_ends = grid is not None and not isinstance(grid, grids.TimeGrid)
+    if (own_ends or chain is not None) and (start != 1.0 or end is not None):
+        whose = "the grid" if own_ends else "the chain"
+        raise ValueError(f"start = {start:g}, end = {end}, but {whose} has its own ends: pass the times as grid=[...]")
+    if grid is not None and not isinstance(grid, grids.TimeGrid):
+        if steps is not None and steps != len(grid) - 1:
+            raise ValueError(f"steps = {steps}, but the grid has {len(grid) - 1}: pass one of the two")
+        times = grids.checked(torch.as_tensor(grid, dtype=torch.float64))
+        if chain is not None:
+            positions = chain.index(times).flip(0)
+            if not torch.equal(positions, torch.arange(int(positions[0]), int(positions[0]) + len(times))):
+                _refuse_tied(denoiser, len(times) - 1)
+        return times
+    if steps is not None and steps < 1:
+        raise ValueError(f"steps = {steps}: at least one is needed")
+    if chain is not None:
+        if grid is not None:
+            raise ValueError("a chain has its own grid: pass `steps` for an even sub-grid of it, or some of its times")
+        own = chain.grid.flip(0)
+        if steps is None or steps == chain.steps:
+            return own
+        if steps > chain.steps:
+            raise ValueError(f"steps = {steps}, but the chain has {chain.steps}: a sub-grid has fewer")
+        _refuse_tied(denoiser, steps)
+        return own[torch.linspace(0, chain.steps, steps + 1, dtype=torch.float64).round().long()]
+    process = base_process(denoiser.process)
+    low = default_end(process) if end is None else end
+    if not 0 <= low < start <= 1:
+        raise ValueError(f"start = {start:g}, end = {low:g}: sampling runs from noise to data, 0 <= end < start <= 1")
+    rule = grid or grids.Uniform()
+    return grids.checked(rule.times(process, 128 if steps is None else steps, start, low))
+
+
+def _refuse_tied(denoiser: AnyDenoiser, steps: int) -> None:
+    """A kind that speaks of one step of the chain has nothing to say of a longer one."""
+
+    def tied(kinds: Any) -> list[str]:
+        if isinstance(kinds, dict):
+            return [name for part in kinds.values() for name in tied(part)]
+        return [kinds.__name__] if getattr(kinds, "tied_to_grid", False) else []
+
+    names = tied(getattr(denoiser, "kinds", None))
+    if names:
+        raise ValueError(
+            f"a {names[0]} prediction belongs to the chain's own steps, and this grid of {steps} leaves some out: "
+            f"run every step, or predict another kind"
+        )
+
+
+def default_end(process: Process) -> float:
+    """0, where the process ends on the data or leaves its own least noise."""
+    return 0.0
+
+
+def network_of(denoiser: AnyDenoiser) -> tuple[torch.dtype, torch.device]:
+    """Where, and in which precision, the states should be: the network's, or float64 on the CPU for an oracle."""
+    network = getattr(denoiser, "network", None)
+    parameters = list(network.parameters()) if isinstance(network, torch.nn.Module) else []
+    first = next((p for p in parameters if p.dtype.is_floating_point), None)
+    return (torch.float64, torch.device("cpu")) if first is None else (first.dtype, first.device)
+
+
+def refused(sampler: Sampler, process: Process) -> None:
+    why = sampler.refuse(process)
+    if why:
+        raise TypeError(why)
+
+
+def _moved(x: Tree, dtype: torch.dtype | None, device: torch.device | str | None) -> Tree:
+    """Given states, as they are but for what was asked: another device, another precision of the numbers."""
+    return map_leaves(lambda v: v.to(device=device, dtype=dtype if v.dtype.is_floating_point else None), x)
+
+
+@torch.no_grad()
+def sample(
+    denoiser: AnyDenoiser,
+    n: int | None = None,
+    steps: int | None = None,
+    sampler: Sampler | None = None,
+    grid: grids.TimeGrid | Tensor | list[float] | None = None,
+    seed: int = 0,
+    *,
+    start: float = 1.0,
+    end: float | None = None,
+    x: Tree | None = None,
+    first: int = 0,
+    trajectory: bool = False,
+    callback: Callback | None = None,
+    progress: bool = False,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    **condition: Any,
+) -> tuple[Tree, Info]:
+    """Draw n samples; returns them with a record of the run.
+
+    Sample i is a function of (seed, first + i) alone, whatever the batch.  `x` starts from given states, not the prior,
+    where and in which precision they are.
+    `grid` is a rule of `samplers.grids`, or falling times.  `callback(i, t, x)` is called after each step.
+    """
+    sampler = sampler or Ancestral()
+    process = denoiser.process
+    refused(sampler, base_process(process))
+    if (n is None) == (x is None):
+        raise ValueError("pass n, how many samples to draw, or x, the states to start from")
+    if n is not None and n < 0:
+        raise ValueError(f"n = {n} must not be negative")
+    times = grid_of(denoiser, steps, grid, start, end)
+    if x is not None:
+        x = _moved(process.state_space.check(x, "x"), dtype, device)
+        device = first_leaf(x).device
+    else:
+        own_dtype, own_device = network_of(denoiser)
+        dtype, device = dtype or own_dtype, torch.device(device) if device is not None else own_device
+    rows = batch_size(x) if n is None else n
+    noise = Noise(seed, torch.arange(first, first + rows, device=device))
+    if x is None:
+        x = process.prior(rows, dtype, device).draw(noise.at("prior"))
+    problem = Problem(denoiser, times, noise, condition)
+    if rows == 0:
+        problem.info.trajectory = [x] * len(times) if trajectory else None
+        return x, problem.info
+    states = [x]
+    with tqdm(total=problem.steps, desc="sampling", disable=not progress, leave=False) as bar:
+
+        def after(i: int, x: Tree) -> None:
+            if trajectory:
+                states.append(x)
+            if callback is not None:
+                callback(i, float(times[i + 1]), x)
+            bar.update()
+
+        x = sampler.run(problem, x, after)
+    problem.info.trajectory = states if trajectory else None
+    return x, problem.info
