@@ -6,8 +6,9 @@ from unnoise.samplers.exponential import DEIS, DPMSolverPP, Exponential, UniPC
 from unnoise.samplers.heun import Heun
 from unnoise.samplers.leaps import Euler, TauLeaping, ThetaRK2, ThetaTrapezoidal
 from unnoise.samplers.linear import DDIM, EulerMaruyama
-from unnoise.samplers.reveal import FirstHitting, Reveal, Tokens
+from unnoise.samplers.reveal import FirstHitting, Reveal
 from unnoise.samplers.sample import sample
+from unnoise.samplers.tokens import Tokens
 
 __all__ = [
     "Ancestral",
