@@ -7,8 +7,7 @@ Each equals `divergence(process.reverse(x_t, x0, t), prediction)` and is tested 
                            v: -SNR'/2 sigma^2/(alpha^2 + sigma^2)^2          u: 2/g^2
                            (correlated noise: of the whitened error L^-1 e, so that e . C^-1 e counts)
     Masking x Posterior    -alpha'/(1 - alpha) times the cross-entropy of the masked coordinates   (eq:mlm-ELBO)
-    Uniform, Interpolation one pass over the logits, streamed over row chunks; nothing of size K x K
-      x Posterior
+    Uniform, Interpolation, Mixture x Posterior      one pass over the logits, streamed over row chunks; nothing K x K
     Thinning x Remaining   -alpha' [m - r + r log(r/m)] with r = (x_0 - x_t)/(1 - alpha) and m = exp(value)
 
 Score entropy in its three printed forms leaves out terms without the network (so none of them bounds anything):
@@ -44,13 +43,15 @@ from unnoise.processes import (
     Gaussian,
     Interpolation,
     Masking,
+    Mixture,
     Process,
     Product,
+    RankOne,
     Thinning,
     Uniform,
 )
 from unnoise.schedules import Schedule
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import Float, Int, Tree
 
 CHUNK = 2**20  # logits held at once by the streamed uniform bound: 4 MiB of float32, about a core's share of cache
 
@@ -96,31 +97,25 @@ def masked_cross_entropy(prediction: Posterior, x0: Tensor) -> Float[Tensor, "ba
 
 
 def rank_one_divergence(prediction: Posterior, x0: Tensor) -> Float[Tensor, "batch"]:
-    """The full divergence under a fixed noise law p, in one pass over the logits per row chunk.
+    """The full divergence under rank-one noise, in one pass over the logits per row chunk.
 
-    With o = alpha/beta, H(y) = p_y + o theta_y and G(y) = p_y + o [y = x_0], x = x_t and g = G(x), the rate into x from each
-    y is c p_x, c = -alpha'/alpha, and R_model = c p_x H(y)/H(x), R0 = c p_x G(y)/g.  Both sum to 1 + o over y, so
+    With p the noise law at t, o = alpha/beta, H(y) = p_y + o theta_y and G(y) = p_y + o [y = x_0], x = x_t and g = G(x), the
+    rate into x from each y is r_x, and R_model = r_x H(y)/H(x), R0 = r_x G(y)/g.  Both sum to r_x (1 + o)/H(x) or /g, so
 
-        divergence/(c p_x) = (1 + o - H_x)/H_x + (1 + o - g)/g [log(H_x/g) - 1] + 1/g sum_{y != x} G log(G/H),
+        divergence/r_x = (1 + o - H_x)/H_x + (1 + o - g)/g [log(H_x/g) - 1] + 1/g sum_{y != x} G log(G/H),
 
     and of the last sum only S = sum_y p_y log(1 + o theta_y/p_y) runs over all y.
     """
-    process, t, x_t = prediction.process, prediction.t, prediction.x_t
-    assert isinstance(process, FixedNoise)
-    alpha, beta, slope = (
-        process.coefficient(c, x0, torch.float64)
-        for c in (process.schedule.alpha(t), process.schedule.beta(t), -process.schedule.d_alpha(t))
-    )
-    odds, speed = ((c).expand(x0.shape).flatten() for c in (alpha / beta, slope / alpha))
-    p_x, p_x0 = (process.noise.log_prob(x, torch.float64).exp().flatten() for x in (x_t, x0))
-    features, head, dtype = prediction.features.flatten(0, x0.ndim - 1), prediction.head, prediction.logits_dtype
-    law = process.noise.log_probs(dtype, x0.device)[..., : process.space.size].exp()
-    shared = law.ndim == 1
-    constant = isinstance(process, Uniform) and process.space.sizes is None
-    laws = law if shared else law.expand(*x0.shape, law.shape[-1]).reshape(-1, law.shape[-1])
+    process, t, x_t, size = prediction.process, prediction.t, prediction.x_t, prediction.process.space.size
+    assert isinstance(process, RankOne)
+    alpha, beta = (process.coefficient(c, x0, torch.float64) for c in (process.schedule.alpha(t), process.schedule.beta(t)))
+    odds = (alpha / beta).expand(x0.shape).flatten()
+    p_x, p_x0 = ((process.log_fresh_at(x, None, t, torch.float64).exp() / beta).flatten() for x in (x_t, x0))
+    features, head = prediction.features.flatten(0, x0.ndim - 1), prediction.head
+    law, row_of = _noise_rows(process, prediction, x0, beta)
     valid = process.space.valid(x0.device)
-    rows_of_valid = None if valid is None else valid.expand(*x0.shape, valid.shape[-1]).reshape(-1, valid.shape[-1])
-    chunk = max(1, (CHUNK if x0.device.type == "cpu" else 64 * CHUNK) // process.space.size)
+    rows_of_valid = None if valid is None else valid.expand(*x0.shape, size).reshape(-1, size)
+    chunk = max(1, (CHUNK if x0.device.type == "cpu" else 64 * CHUNK) // size)
     out = []
     for i in range(0, len(features), chunk):
         part = slice(i, i + chunk)
@@ -132,17 +127,35 @@ def rank_one_divergence(prediction: Posterior, x0: Tensor) -> Float[Tensor, "bat
             odds[part],
             p_x[part],
             p_x0[part],
-            None if constant else laws if shared else laws[part],
+            law if law is None or row_of is None else law[row_of[part]],
             None if rows_of_valid is None else rows_of_valid[part],
         )
         streamed = torch.is_grad_enabled() and len(features) > chunk
         out.append(checkpoint(_rank_one_rows, *arguments, use_reentrant=False) if streamed else _rank_one_rows(*arguments))
-    rate = (speed * p_x).reshape(x0.shape)
+    rate = process.log_jumps_at(x_t, t, torch.float64).exp()
     return sum_coordinates(rate * torch.where(rate > 0, torch.cat(out).reshape(x0.shape), 0.0))
 
 
+def _noise_rows(
+    process: RankOne, prediction: Posterior, x0: Tensor, beta: Tensor
+) -> tuple[Tensor | None, Int[Tensor, "rows"] | None]:
+    """The noise law over the categories, and which of its rows belongs to each coordinate (None: one for all).
+
+    No law at all is the uniform one.  A law that moves with time has a row per example, or per coordinate where they differ.
+    """
+    size, rows = process.space.size, torch.arange(x0.numel(), device=x0.device)
+    if isinstance(process, Uniform) and process.space.sizes is None:
+        return None, None
+    if isinstance(process, FixedNoise):
+        law = process.noise.log_probs(prediction.logits_dtype, x0.device)[..., :size].exp()
+        return (law, None) if law.ndim == 1 else (law.reshape(-1, size), rows % process.space.dimension)
+    fresh = process.log_fresh(x0, None, prediction.t, torch.float64).exp()
+    law = (fresh / beta.unsqueeze(-1))[..., :size].to(prediction.logits_dtype).reshape(-1, size)
+    return law, rows if len(law) == len(rows) else rows // process.space.dimension
+
+
 def _rank_one_rows(features, head, x_t, x0, odds, p_x, p_x0, law, valid) -> Tensor:
-    """Divergence/(c p_x) for each row of a chunk, in float64 from one pass over its logits; law None is uniform."""
+    """Divergence/r_x for each row of a chunk, in float64 from one pass over its logits; law None is uniform."""
     logits = features if head is None else head(features)
     logits = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
     if valid is not None:
@@ -186,6 +199,7 @@ CLOSED_FORMS: dict[tuple[type, type], Callable[..., Tensor]] = {
     (Masking, Posterior): masked_cross_entropy,
     (Uniform, Posterior): rank_one_divergence,
     (Interpolation, Posterior): rank_one_divergence,
+    (Mixture, Posterior): rank_one_divergence,
     (Thinning, Remaining): remaining_divergence,
 }
 

@@ -74,7 +74,7 @@ def _gaussian() -> Iterator[Subject]:
         schedules.SubVP(),
         schedules.Sigmoid(),
         schedules.CosineOffset(),
-        schedules.Learned().requires_grad_(False),
+        schedules.Learned(hidden=4).requires_grad_(False),
     ):
         yield gaussian_subject(Gaussian((1,), schedule), f"Gaussian/{type(schedule).__name__}")
     own = schedules.PerCoordinate([schedules.Linear(), schedules.LinearBeta()])
