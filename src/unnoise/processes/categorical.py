@@ -41,10 +41,6 @@ class Uniform(FixedNoise):
         space = Finite(size, shape)
         super().__init__(space, noises.uniform(space.size), schedule)
 
-    def sizes(self, device: torch.device) -> Tensor:
-        sizes = torch.tensor(self.space.size) if self.space.sizes is None else self.space.sizes
-        return sizes.to(device)
-
     def movable(self, x_t: Tensor) -> Tensor:
         return torch.ones_like(x_t, dtype=torch.bool)
 

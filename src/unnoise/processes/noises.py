@@ -12,6 +12,7 @@ A law evaluates one state in O(1), all of them in O(K), and draws without formin
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from math import log
 
 import torch
 from torch import Tensor, nn
@@ -53,9 +54,8 @@ class _Mask(NoiseLaw):
         self.mask, self.states = size, size + 1
 
     def log_probs(self, dtype, device):
-        log_p = torch.full((self.states,), LOG_ZERO, dtype=dtype, device=device)
-        log_p[self.mask] = 0.0
-        return log_p
+        states = torch.arange(self.states, device=device)  # no number is sent to the device
+        return torch.where(states == self.mask, 0.0, LOG_ZERO).to(dtype)
 
     def log_prob(self, x, dtype):
         return torch.where(x == self.mask, 0.0, LOG_ZERO).to(dtype)
@@ -68,12 +68,15 @@ class _Mask(NoiseLaw):
 
 
 class _Uniform(NoiseLaw):
-    """Uniform over the first `count` states; on a space whose coordinates differ in size, over each one's own categories."""
+    """Uniform over all states; on a space whose coordinates differ in size, over each one's own categories."""
 
-    def __init__(self, size: int, count: int):
+    counts: Tensor | None
+
+    def __init__(self, size: int, states: int, counts: Tensor | None = None):
         super().__init__()
-        self.size, self.states = size, max(size, count)
-        self.counts = torch.tensor(count)
+        self.size, self.states = size, states
+        self.shape = () if counts is None else tuple(counts.shape)
+        self.register_buffer("counts", counts, persistent=False)
 
     def fitted(self, space):
         super().fitted(space)
@@ -81,24 +84,27 @@ class _Uniform(NoiseLaw):
             return self
         if self.states > self.size:
             raise ValueError("uniform noise with MASK takes one number of categories for all coordinates")
-        law = _Uniform(space.size, space.size)
-        law.counts, law.shape = space.sizes, space.shape
-        return law
+        return _Uniform(space.size, space.size, space.sizes)
 
     def log_probs(self, dtype, device):
-        counts = self.counts.to(device)
-        log_p = -counts.to(dtype).log().unsqueeze(-1).expand(*counts.shape, self.states)
-        if not self.shape:
-            return log_p
-        return torch.where(torch.arange(self.states, device=device) < counts.unsqueeze(-1), log_p, LOG_ZERO)
+        if self.counts is None:
+            return torch.full((self.states,), -log(self.states), dtype=dtype, device=device)
+        counts = self.counts.to(device).unsqueeze(-1)
+        return torch.where(torch.arange(self.states, device=device) < counts, -counts.to(dtype).log(), LOG_ZERO)
 
     def log_prob(self, x, dtype):
+        if self.counts is None:
+            flat = torch.full(x.shape, -log(self.states), dtype=dtype, device=x.device)
+            return flat.masked_fill(x >= self.states, LOG_ZERO)
         counts = self.counts.to(x.device)
         return torch.where(x < counts, -counts.to(dtype).log(), LOG_ZERO)
 
     def draw(self, like, noise):
+        u = noise.uniform(tuple(like.shape[1:]))
+        if self.counts is None:
+            return (u * self.states).long().clamp_max(self.states - 1)
         counts = self.counts.to(like.device)
-        return (noise.uniform(tuple(like.shape[1:])) * counts).long().clamp_max(counts - 1)
+        return (u * counts).long().clamp_max(counts - 1)
 
     def extra_repr(self) -> str:
         return f"uniform, states={self.states}"
