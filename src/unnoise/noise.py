@@ -92,4 +92,4 @@ class Noise:
     def shared_uniform(self) -> Tensor:
         """One number common to all rows (the same on every worker that holds the same seed)."""
         bits = (_mix_key(self.key) & _ALL) >> 12
-        return torch.tensor((bits + 0.5) * 2.0**-52, dtype=torch.float64, device=self.rows.device)
+        return torch.full((), (bits + 0.5) * 2.0**-52, dtype=torch.float64, device=self.rows.device)
