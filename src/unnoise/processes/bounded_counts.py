@@ -72,10 +72,7 @@ class BirthDeath(TimeScaled):
         return birth[0] @ death if birth else death
 
     def factors(self, s: Tensor | None, t: Tensor) -> list[Float[Tensor, "batch size size"]]:
-        if s is None:
-            keep, renew = self.schedule.alpha(t), self.schedule.beta(t)
-        else:
-            keep, renew = self.schedule.step_alpha(s, t), self.schedule.step_beta(s, t)
+        keep, renew = self.schedule.survival(s, t)
         born = renew * self.occupancy
         survive, die = (log_coefficient(c / (1 - born)) for c in (keep, renew * (1 - self.occupancy)))
         death = self._binomial(survive, die)  # [present afterwards, present before]

@@ -79,12 +79,7 @@ class Thinning(Process):
 
     def survival(self, x: Tensor, s: Tree | None, t: Tree) -> tuple[Tensor, Tensor]:
         """alpha_{t|s} and 1 - alpha_{t|s}, to broadcast with x; s = None means from the data."""
-        t = self.times(t, x)
-        if s is None:
-            keep, lose = self.schedule.alpha(t), self.schedule.beta(t)
-        else:
-            s = self.times(s, x, "s")
-            keep, lose = self.schedule.step_alpha(s, t), self.schedule.step_beta(s, t)
+        keep, lose = self.schedule.survival(None if s is None else self.times(s, x, "s"), self.times(t, x))
         return self.coefficient(keep, x), self.coefficient(lose, x)
 
     def log_hazard(self, x: Tensor, t: Tree) -> Tensor:

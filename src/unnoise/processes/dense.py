@@ -75,12 +75,6 @@ class DenseProcess(FiniteProcess):
     def movable(self, x_t: Tree) -> Tree:
         return self.entered().to(x_t.device)[x_t]
 
-    def carry_over(self, x_t: Tensor, log_theta: Tensor) -> Tensor:
-        """A coordinate in a state that nothing leads to is what it is."""
-        categories = torch.arange(log_theta.shape[-1], device=x_t.device)
-        known = torch.where(categories == x_t.unsqueeze(-1), 0.0, LOG_ZERO).to(log_theta.dtype)
-        return torch.where(self.movable(x_t).unsqueeze(-1), log_theta, known)
-
     def log_prior(self) -> Float[Tensor, "*shape size"]:
         """log p_1, for all coordinates or one each: where a uniformly drawn category has gone by t = 1."""
         schedule = getattr(self, "schedule", None)
@@ -111,10 +105,7 @@ class TimeScaled(DenseProcess):
 
     def clock(self, s: Tensor | None, t: Tensor) -> Tensor:
         """gamma_t - gamma_s = -log alpha_{t|s}, exact for short steps; 690, all but infinite, where alpha_t = 0."""
-        if s is None:
-            keep, renew = self.schedule.alpha(t), self.schedule.beta(t)
-        else:
-            keep, renew = self.schedule.step_alpha(s, t), self.schedule.step_beta(s, t)
+        keep, renew = self.schedule.survival(s, t)
         return torch.where(renew < 0.5, -torch.log1p(-renew.clamp_max(0.5)), -keep.clamp_min(TINY).log())
 
     def log_speed(self, t: Tensor) -> Tensor:

@@ -119,8 +119,10 @@ class FiniteProcess(Process):
         return bool((at(self.log_evidence(x, None, t), x) >= 0).all())
 
     def carry_over(self, x_t: Tensor, log_theta: Tensor) -> Tensor:
-        """Put into a clean law what x_t gives away with certainty; nothing, unless the family says otherwise."""
-        return log_theta
+        """Put into a clean law what x_t gives away: a coordinate that cannot move is what it is."""
+        categories = torch.arange(log_theta.shape[-1], device=x_t.device)
+        known = torch.where(categories == x_t.unsqueeze(-1), 0.0, LOG_ZERO).to(log_theta.dtype)
+        return torch.where(self.movable(x_t).unsqueeze(-1), log_theta, known)
 
     def support(self, x0: Tree, t: Tree) -> tuple[Tree, Tensor]:
         points = self.state_space.states().to(x0.device)

@@ -81,11 +81,7 @@ class RankOne(FiniteProcess):
 
     def keep_and_renew(self, x: Tensor, s: Tree | None, t: Tree) -> tuple[Tensor, Tensor]:
         """alpha_{t|s} and 1 - alpha_{t|s}, float64."""
-        t = self.times(t, x)
-        if s is None:
-            return self.schedule.alpha(t), self.schedule.beta(t)
-        s = self.times(s, x, "s")
-        return self.schedule.step_alpha(s, t), self.schedule.step_beta(s, t)
+        return self.schedule.survival(None if s is None else self.times(s, x, "s"), self.times(t, x))
 
     def log_coefficients(self, x: Tensor, s: Tree | None, t: Tree, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """log alpha_{t|s} and log(1 - alpha_{t|s}), shaped like x (or to broadcast with it)."""
@@ -151,12 +147,6 @@ class RankOne(FiniteProcess):
 
     def movable(self, x_t: Tree) -> Tree:
         return self.drawn(x_t)
-
-    def carry_over(self, x_t: Tensor, log_theta: Tensor) -> Tensor:
-        """A coordinate that noise cannot have drawn is what it is."""
-        categories = torch.arange(log_theta.shape[-1], device=x_t.device)
-        known = torch.where(categories == x_t.unsqueeze(-1), 0.0, LOG_ZERO).to(log_theta.dtype)
-        return torch.where(self.drawn(x_t).unsqueeze(-1), log_theta, known)
 
     def extra_repr(self) -> str:
         size = self.space.size if self.space.sizes is None else self.space.sizes.tolist()

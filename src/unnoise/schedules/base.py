@@ -183,6 +183,12 @@ class Schedule(nn.Module):
         """sigma^2_{t|s} = -sigma_t^2 expm1(log_snr_t - log_snr_s)."""
         return -self._sigma(t).square() * torch.expm1(self._log_snr(t) - self._log_snr(s))
 
+    def survival(self, s: Number | None, t: Number) -> tuple[Tensor, Tensor]:
+        """alpha_{t|s} and 1 - alpha_{t|s}; s = None means from the data."""
+        if s is None:
+            return self.alpha(t), self.beta(t)
+        return self.step_alpha(s, t), self.step_beta(s, t)
+
     def validate(self) -> "Schedule":
         """Refuse a schedule that no forward process has, with the time at which it fails."""
         t = torch.linspace(0, 1, 1025, dtype=torch.float64)
