@@ -31,8 +31,6 @@ class Masking(FixedNoise):
     def movable(self, x_t: Tensor) -> Tensor:
         return x_t == self.mask
 
-    drawn = movable
-
 
 class Uniform(FixedNoise):
     """Each coordinate is replaced by a uniform draw from its own categories."""
@@ -43,8 +41,6 @@ class Uniform(FixedNoise):
 
     def movable(self, x_t: Tensor) -> Tensor:
         return torch.ones_like(x_t, dtype=torch.bool)
-
-    drawn = movable
 
     def carry_over(self, x_t: Tensor, log_theta: Tensor) -> Tensor:
         return log_theta

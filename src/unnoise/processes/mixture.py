@@ -195,8 +195,9 @@ class Mixture(RankOne):
             x = torch.where(which == j, law.draw(like, noise.at("state", j)), x)
         return x
 
-    def drawn(self, x):
-        return self._at(torch.ones(len(x), len(self.laws), dtype=torch.float64, device=x.device), x) > 0
+    def movable(self, x_t: Tree) -> Tree:
+        """Where one of the laws can have drawn the state."""
+        return self._at(torch.ones(len(x_t), len(self.laws), dtype=torch.float64, device=x_t.device), x_t) > 0
 
     def prior(self, rows: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Law:
         x = torch.zeros(rows, *self.space.shape, dtype=torch.int64, device=device)

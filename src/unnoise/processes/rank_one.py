@@ -23,7 +23,7 @@ from unnoise.noise import Noise
 from unnoise.processes.finite import FiniteProcess, float_dtype, log_mix
 from unnoise.processes.noises import NoiseLaw
 from unnoise.schedules import Linear, Schedule
-from unnoise.shapes import Bool, Float, Tree
+from unnoise.shapes import Float, Tree
 from unnoise.spaces import Finite
 
 
@@ -71,10 +71,6 @@ class RankOne(FiniteProcess):
     @abstractmethod
     def draw_fresh(self, like: Tensor, s: Tree | None, t: Tree, noise: Noise) -> Tensor:
         """A draw from f_{t|s}, normalised."""
-
-    @abstractmethod
-    def drawn(self, x: Tensor) -> Bool[Tensor, "batch *shape"]:
-        """Whether noise ever draws this state."""
 
     def coefficient(self, value: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
         return (value if self.schedule.shape else value.reshape(-1, *[1] * (x.ndim - 1))).to(dtype)
@@ -145,9 +141,6 @@ class RankOne(FiniteProcess):
     def noiseless(self, t: float) -> bool:
         return bool((self.schedule.beta(t) <= 0).all())
 
-    def movable(self, x_t: Tree) -> Tree:
-        return self.drawn(x_t)
-
     def extra_repr(self) -> str:
         size = self.space.size if self.space.sizes is None else self.space.sizes.tolist()
         return f"size={size}, shape={self.space.shape}"
@@ -196,8 +189,9 @@ class FixedNoise(RankOne):
     def draw_fresh(self, like, s, t, noise):
         return self.noise.draw(like, noise)
 
-    def drawn(self, x):
-        return self.noise.log_prob(x, torch.float64) > LOG_ZERO / 2
+    def movable(self, x_t: Tree) -> Tree:
+        """Where noise can have drawn the state."""
+        return self.noise.log_prob(x_t, torch.float64) > LOG_ZERO / 2
 
     def prior(self, rows: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Law:
         x = torch.zeros(rows, *self.space.shape, dtype=torch.int64, device=device)

@@ -14,7 +14,7 @@ that products need, whose leaves step together on one network call, each by a me
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -40,7 +40,6 @@ class Info:
     clipped: Tensor | None = None  # share of rates that were negative and set to 0, where the method may do so
     times: Tensor | None = None  # the grid
     trajectory: list[Tree] | None = None  # states at the grid's times, when asked for
-    notes: list[str] = field(default_factory=list)
 
 
 def on_host(schedule: Schedule) -> Schedule:

@@ -54,7 +54,7 @@ def grid_of(
         _refuse_tied(denoiser, steps)
         return own[torch.linspace(0, chain.steps, steps + 1, dtype=torch.float64).round().long()]
     process = base_process(denoiser.process)
-    low = default_end(process) if end is None else end
+    low = 0.0 if end is None else end
     if not 0 <= low < start <= 1:
         raise ValueError(f"start = {start:g}, end = {low:g}: sampling runs from noise to data, 0 <= end < start <= 1")
     rule = grid or grids.Uniform()
@@ -75,11 +75,6 @@ def _refuse_tied(denoiser: AnyDenoiser, steps: int) -> None:
             f"a {names[0]} prediction belongs to the chain's own steps, and this grid of {steps} leaves some out: "
             f"run every step, or predict another kind"
         )
-
-
-def default_end(process: Process) -> float:
-    """0, where the process ends on the data or leaves its own least noise."""
-    return 0.0
 
 
 def network_of(denoiser: AnyDenoiser) -> tuple[torch.dtype, torch.device]:
