@@ -111,7 +111,7 @@ class RowIgnored(Noise):
 class CoordinateIgnored(Noise):
     def at(self, *labels):
         child = CoordinateIgnored.__new__(CoordinateIgnored)
-        child.key, child.rows = super().at(*labels).key, self.rows
+        child._key, child._labels, child.rows = super().at(*labels).key, (), self.rows
         return child
 
     def uniform(self, shape=()):
@@ -121,7 +121,7 @@ class CoordinateIgnored(Noise):
 class CopyIgnored(Noise):
     def at(self, *labels):
         child = CopyIgnored.__new__(CopyIgnored)
-        child.key, child.rows = super().at(*labels).key, self.rows
+        child._key, child._labels, child.rows = super().at(*labels).key, (), self.rows
         return child
 
     def repeated(self, times):

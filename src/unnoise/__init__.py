@@ -4,10 +4,11 @@ A forward Markov process, its learned time reversal and the bound that trains it
 categories and any product of them under one theory and one API.
 """
 
-from unnoise import generators, objectives, oracles, processes, samplers, schedules, spaces
+from unnoise import generators, likelihoods, objectives, oracles, processes, samplers, schedules, spaces
 from unnoise.covariance import Covariance, Stationary
 from unnoise.denoiser import Denoiser, fit_variance
 from unnoise.generators import Generator, divergence
+from unnoise.likelihoods import Dequantised, Enumeration, PathWeighted, ProbabilityFlow, likelihood
 from unnoise.noise import Noise as NoiseSource
 from unnoise.objectives import (
     Bound,
@@ -77,7 +78,9 @@ __all__ = [
     "Covariance",
     "Denoiser",
     "DenseProcess",
+    "Dequantised",
     "Energy",
+    "Enumeration",
     "Euclidean",
     "Finite",
     "FiniteProcess",
@@ -96,8 +99,10 @@ __all__ = [
     "Noise",
     "NoiseSource",
     "Objective",
+    "PathWeighted",
     "Posterior",
     "Prediction",
+    "ProbabilityFlow",
     "Process",
     "Product",
     "Quadrature",
@@ -120,6 +125,8 @@ __all__ = [
     "fit_schedule",
     "fit_variance",
     "generators",
+    "likelihood",
+    "likelihoods",
     "noises",
     "objectives",
     "oracles",

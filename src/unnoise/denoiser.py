@@ -127,8 +127,17 @@ class Denoiser(AnyDenoiser):
         x_t = self.process.state_space.check(x_t, "x_t")
         leaf = first_leaf(x_t)
         clock = clock_of(t, base_process(self.process), leaf.shape[0], leaf.device)
-        dtype = leaf.dtype if leaf.dtype.is_floating_point else _network_dtype(self.network)
-        seen = map_leaves(lambda value: value.to(dtype), clock)
+        dtype = leaf.dtype if leaf.dtype.is_floating_point else self.clock_dtype
+        return self.evaluate(x_t, clock, map_leaves(lambda value: value.to(dtype), clock), condition)
+
+    @property
+    def clock_dtype(self) -> torch.dtype:
+        """The precision in which the network is told the time, where the state has none of its own."""
+        parameter = next((p for p in self.network.parameters() if p.dtype.is_floating_point), None)
+        return torch.get_default_dtype() if parameter is None else parameter.dtype
+
+    def evaluate(self, x_t: Tree, clock: Tree, seen: Tree, condition: dict[str, Any]) -> Prediction:
+        """`forward` on states and times that are known to be right: `seen` is the clock in the network's precision."""
         if self.kinds is Posterior and hasattr(self.network, "features") and hasattr(self.network, "head"):
             features = self.network.features(x_t, seen, **condition)  # type: ignore[operator]
             return Posterior(features, base_process(self.process), x_t, clock, head=self.network.head)  # type: ignore
@@ -174,11 +183,6 @@ def clock_of(t: Tree, process: Process, rows: int, device: torch.device) -> Tree
         if isinstance(t, dict):
             return {name: clock_of(t[name], leaf, rows, device) for name, leaf in process.leaves.items()}
     return as_times(t, rows, device)
-
-
-def _network_dtype(network: nn.Module) -> torch.dtype:
-    parameter = next((p for p in network.parameters() if p.dtype.is_floating_point), None)
-    return torch.get_default_dtype() if parameter is None else parameter.dtype
 
 
 def _typed(output: Tree, process: Process, kinds: Any, x_t: Tree, t: Tree, denoiser: Denoiser) -> Prediction:

@@ -101,7 +101,7 @@ class Normal(Law):
         return sum_coordinates(0.5 * ((excess - torch.log1p(excess)) + shift))
 
     def draw(self, noise: Noise) -> Tree:
-        return self.at(noise.normal(tuple(self.mean.shape[1:])).to(self.mean))
+        return self.at(noise.normal(tuple(self.mean.shape[1:]), self.mean.dtype).to(self.mean.device))
 
 
 class Categorical(Law):

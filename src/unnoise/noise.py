@@ -8,10 +8,13 @@ categorical draw over many categories is right), normals are their quantiles.
 """
 
 from math import prod
+from typing import cast
 from zlib import crc32
 
 import torch
 from torch import Tensor
+
+from unnoise import noise_kernel
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
@@ -51,25 +54,30 @@ class Noise:
         if isinstance(rows, int):
             rows = torch.arange(rows, device=device)
         self.rows = rows.to(device=device if device is not None else rows.device, dtype=torch.int64)
-        self.key = _mix_key(int(seed))
+        self._key, self._labels = _mix_key(int(seed)), cast(tuple[int | str, ...], ())
 
     @classmethod
     def fresh(cls, rows: int, device: torch.device | str | None = None) -> "Noise":
         """A source seeded from torch's global generator."""
         return cls(torch.randint(2**62, ()), rows, device)
 
-    def _with(self, key: int, rows: Tensor) -> "Noise":
+    def _with(self, key: int, rows: Tensor, labels: tuple[int | str, ...] = ()) -> "Noise":
         child = object.__new__(Noise)
-        child.key, child.rows = key, rows
+        child._key, child._labels, child.rows = key, labels, rows
         return child
+
+    @property
+    def key(self) -> int:
+        """Worked out when numbers are drawn: to name a source that is never drawn from costs nothing."""
+        for label in self._labels:
+            label = crc32(label.encode()) if isinstance(label, str) else label
+            self._key = _mix_key(_mix_key(self._key) ^ _mix_key(label))  # key and label enter unlike: no symmetry
+        self._labels = ()
+        return self._key
 
     def at(self, *labels: int | str) -> "Noise":
         """An independent source under a further key: a step, a leaf's name, a purpose."""
-        key = self.key
-        for label in labels:
-            label = crc32(label.encode()) if isinstance(label, str) else label
-            key = _mix_key(_mix_key(key) ^ _mix_key(label))  # key and label enter unlike: no symmetry
-        return self._with(key, self.rows)
+        return self._with(self._key, self.rows, self._labels + labels)
 
     def repeated(self, times: int) -> "Noise":
         """Each row `times` over, with independent numbers in each copy (copy-major: [times, rows] flattened)."""
@@ -83,11 +91,15 @@ class Noise:
 
     def uniform(self, shape: tuple[int, ...] = ()) -> Tensor:
         """float64 numbers in the open interval (0, 1), one array of the shape per row."""
+        if noise_kernel.available(self.rows.device):
+            return noise_kernel.numbers(self.rows, self.key, shape, torch.float64, normal=False)
         return (_shift(self._bits(shape), 12).double() + 0.5) * 2.0**-52
 
-    def normal(self, shape: tuple[int, ...] = ()) -> Tensor:
-        """float64 standard normal numbers, one array of the shape per row."""
-        return torch.special.ndtri(self.uniform(shape))
+    def normal(self, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.float64) -> Tensor:
+        """Standard normal numbers, one array of the shape per row: quantiles in float64, rounded once."""
+        if noise_kernel.available(self.rows.device):
+            return noise_kernel.numbers(self.rows, self.key, shape, dtype, normal=True)
+        return torch.special.ndtri(self.uniform(shape)).to(dtype)
 
     def shared_uniform(self) -> Tensor:
         """One number common to all rows (the same on every worker that holds the same seed)."""

@@ -81,7 +81,7 @@ class Exact(AnyDenoiser):
         self.process, self.variance = process, variance
 
     def forward(self, x_t, t, **condition):
-        gain, shift = posterior_mean(self.process, t)
+        gain, shift = posterior_mean(self.process, t.reshape(-1)[0])  # all rows are at one time
         return un.Clean(x_t @ gain.T + shift, self.process, x_t, t, self.variance)
 
 
@@ -152,6 +152,7 @@ class TwoBumps(AnyDenoiser):
         self.process = process
 
     def forward(self, x_t, t, **condition):
+        t = t.reshape(-1)[0]  # all rows are at one time
         alpha, sigma = self.process.schedule.alpha(t), self.process.schedule.sigma(t)
         variance, away = alpha**2 * self.v + sigma**2, x_t.unsqueeze(1) - alpha * self.means
         weight = (-0.5 * away.square().sum(-1) / variance + torch.tensor([0.4, 0.6]).double().log()).softmax(-1)
@@ -576,8 +577,8 @@ def test_halved_noise_is_found(monkeypatch):
             def __init__(self, noise):
                 self.noise = noise
 
-            def normal(self, shape):
-                return 0.5 * normal(self.noise, shape)
+            def normal(self, shape, dtype=torch.float64):
+                return 0.5 * normal(self.noise, shape, dtype)
 
         patch.setattr(linear.Linear, "stage", lambda s, p, m, pr, x, i, k, noise: stage(s, p, m, pr, x, i, k, Half(noise)))
         assert fails(check_draws, DDIM(eta=1.0)) and fails(check_draws, DPMSolverPP(2, sde=True))
@@ -589,7 +590,7 @@ def test_halved_noise_is_found(monkeypatch):
 
 def test_a_skipped_last_step_is_found(monkeypatch):
     def run(self, problem, x, after):
-        memory = self.init(problem)
+        memory = self.prepared(problem)
         for i in range(problem.steps - 1):
             x = self.step(problem, memory, x, i)
         return x
@@ -601,14 +602,14 @@ def test_a_skipped_last_step_is_found(monkeypatch):
 
 def test_swapped_times_are_found(monkeypatch):
     with monkeypatch.context() as patch:  # the network is asked at the step's end
-        patch.setattr(linear.Linear, "stage_times", lambda self, problem, memory, i: [problem.clock[i + 1]])
+        patch.setattr(linear.Linear, "stage_times", lambda self, problem, memory: [(t,) for t in problem.times[1:].tolist()])
         assert fails(check_flow, DPMSolverPP(2), "Cosine") and fails(check_flow, DEIS(2), "Linear")
     with monkeypatch.context() as patch:
         ddim_row = linear.ddim_row
 
         def swapped(m, i, eta=0.0):
-            other = linear.Moments(m.schedule, m.times[[i + 1, i]])
-            return ddim_row(other, 0, eta)
+            pairs = torch.stack([m.times[i + 1], m.times[i]], 1)
+            return ddim_row(linear.Moments(m.schedule, pairs.flatten()), 2 * torch.arange(len(i)), eta)
 
         patch.setattr(linear, "ddim_row", swapped)
         assert fails(check_flow, DDIM(), "Cosine")

@@ -1,29 +1,51 @@
 """Samplers: one small class per numerical method, and `sample`, which runs them."""
 
-from unnoise.samplers import grids
+from unnoise.samplers import grids, remasking
+from unnoise.samplers.adaptive import AdaptiveODE
 from unnoise.samplers.base import Ancestral, Info, OneStep, Problem, Sampler, Stepping
+from unnoise.samplers.captured import captured
+from unnoise.samplers.captured_run import CapturedRun
+from unnoise.samplers.categorical_ddim import CategoricalDDIM
+from unnoise.samplers.correctors import DetailedBalance, Langevin, PredictorCorrector
+from unnoise.samplers.events import Gillespie, Uniformization
 from unnoise.samplers.exponential import DEIS, DPMSolverPP, Exponential, UniPC
+from unnoise.samplers.generic import FromGenerator
 from unnoise.samplers.heun import Heun
 from unnoise.samplers.leaps import Euler, TauLeaping, ThetaRK2, ThetaTrapezoidal
 from unnoise.samplers.linear import DDIM, EulerMaruyama
+from unnoise.samplers.products import Frozen, Leaves
+from unnoise.samplers.remasking import Remasking
 from unnoise.samplers.reveal import FirstHitting, Reveal
+from unnoise.samplers.routing import Routed
 from unnoise.samplers.sample import sample
 from unnoise.samplers.tokens import Tokens
 
 __all__ = [
+    "AdaptiveODE",
     "Ancestral",
+    "CapturedRun",
+    "CategoricalDDIM",
     "DDIM",
     "DEIS",
     "DPMSolverPP",
+    "DetailedBalance",
     "Euler",
     "EulerMaruyama",
     "Exponential",
     "FirstHitting",
+    "FromGenerator",
+    "Frozen",
+    "Gillespie",
     "Heun",
     "Info",
+    "Langevin",
+    "Leaves",
     "OneStep",
+    "PredictorCorrector",
     "Problem",
+    "Remasking",
     "Reveal",
+    "Routed",
     "Sampler",
     "Stepping",
     "TauLeaping",
@@ -31,6 +53,9 @@ __all__ = [
     "ThetaTrapezoidal",
     "Tokens",
     "UniPC",
+    "Uniformization",
+    "captured",
     "grids",
+    "remasking",
     "sample",
 ]

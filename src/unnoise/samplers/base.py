@@ -6,20 +6,23 @@ A sampler moves a batch of states from one time of a grid to the next, asking th
                  (None: it has none, because it is exact or a heuristic)
     exact        whether it has the reverse process's own law at any number of steps
     stages       network calls per step
+    draws        whether it draws noise on its way
 
-A one-step method answers `stage`: from the prediction made at the k-th stage time it returns the next state.  That is all
-that products need, whose leaves step together on one network call, each by a method of its own.
+A one-step method answers `stage`: from the prediction made at the k-th stage time it returns the next state.  Its stage
+times are known before the loop and moved to the device in one piece.  That is all that products need, whose leaves step
+together on one network call, each by a method of its own.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
-from unnoise.denoiser import AnyDenoiser, base_process
+from unnoise.denoiser import AnyDenoiser, Denoiser, base_process
 from unnoise.noise import Noise
 from unnoise.predictions import Prediction
 from unnoise.processes import Process
@@ -38,6 +41,7 @@ class Info:
     rows: int = 0  # rows given to it, over all calls
     jumps: Tensor | None = None  # coordinate changes per sample, where the method counts them
     clipped: Tensor | None = None  # share of rates that were negative and set to 0, where the method may do so
+    end_errors: tuple[float, float] | None = None  # in total variation at most, of an event method's first and last piece
     times: Tensor | None = None  # the grid
     trajectory: list[Tree] | None = None  # states at the grid's times, when asked for
 
@@ -48,25 +52,66 @@ def on_host(schedule: Schedule) -> Schedule:
     return schedule if all(value.device.type == "cpu" for value in held) else deepcopy(schedule).cpu()
 
 
+class Moment(NamedTuple):
+    """A time of the loop, one entry per row: in float64, and as the network sees it."""
+
+    exact: Tree
+    seen: Tree
+
+
 class Problem:
     """One run: the denoiser, its condition, the grid, the noise, and the record."""
 
-    def __init__(self, denoiser: AnyDenoiser, times: Float[Tensor, "times"], noise: Noise, condition: dict[str, Any]):
-        self.denoiser, self.process = denoiser, base_process(denoiser.process)
+    def __init__(
+        self,
+        denoiser: AnyDenoiser,
+        times: Float[Tensor, "times"],
+        noise: Noise,
+        condition: dict[str, Any],
+        process: Process | None = None,
+        info: Info | None = None,
+    ):
+        self.denoiser, self.process = denoiser, process or base_process(denoiser.process)
         self.times, self.noise, self.condition = times, noise, condition
         self.device = noise.rows.device
         self.clock = times.to(self.device)  # the same times where the states are
-        self.info = Info(times=times)
+        self.info = info or Info(times=times)
+        plain = type(denoiser).forward is Denoiser.forward and self.device.type != "cpu"
+        self.checked: Denoiser | None = denoiser if plain else None  # type: ignore[assignment]
 
     @property
     def steps(self) -> int:
         return len(self.times) - 1
 
-    def predict(self, x: Tree, t: Tensor) -> Prediction:
-        """The denoiser at time t, a number on the states' device."""
+    def part(self, name: str) -> "Problem":
+        """The same run as one leaf of a product sees it."""
+        leaf = self.process.leaves[name]  # type: ignore[union-attr,index]
+        return Problem(self.denoiser, self.times, self.noise.at(name), self.condition, leaf, self.info)  # type: ignore
+
+    def moments(self, times: Tree) -> list[Moment]:
+        """Times of the loop, moved to the device at once: a list of numbers, or such a list for each leaf."""
+        if isinstance(times, dict):
+            leaves = {name: self.moments(values) for name, values in times.items()}
+            count = len(next(iter(leaves.values())))
+            return [
+                Moment(*({name: values[i][which] for name, values in leaves.items()} for which in (0, 1)))
+                for i in range(count)
+            ]
+        exact = torch.as_tensor(times, dtype=torch.float64).to(self.device)
+        seen = exact if self.checked is None else exact.to(self.checked.clock_dtype)
+        rows = len(self.noise.rows)
+        views = [value.unsqueeze(1).expand(-1, rows).unbind(0) for value in (exact, seen)]
+        return [Moment(*pair) for pair in zip(*views, strict=True)]
+
+    def predict(self, x: Tree, t: Tensor | Moment) -> Prediction:
+        """The denoiser at time t: a number on the states' device, or a moment of the loop."""
         self.info.calls += 1
         self.info.rows += batch_size(x)
-        return self.denoiser(x, t, **self.condition)
+        if not isinstance(t, Moment):
+            return self.denoiser(x, t, **self.condition)
+        if self.checked is None:
+            return self.denoiser(x, t.exact, **self.condition)
+        return self.checked.evaluate(x, t.exact, t.seen, self.condition)
 
     def predict_rows(self, x: Tree, t: Tensor, rows: Tensor | None) -> Prediction:
         """The denoiser on some rows of the batch, with their share of the condition; None: on all."""
@@ -90,10 +135,15 @@ class Sampler(ABC):
     order: int | None = None
     exact: bool = False
     stages: int = 1
+    draws: bool = True
 
     def refuse(self, process: Process) -> str | None:
         """Why this method does not hold for a process; None where it does."""
         return None
+
+    def calls(self, steps: int, process: Process) -> int | None:
+        """Network calls of a run, at most; None where that is not known beforehand."""
+        return self.stages * steps
 
     @abstractmethod
     def run(self, problem: Problem, x: Tree, after: After) -> Tree:
@@ -107,12 +157,16 @@ class Stepping(Sampler):
         """What is kept from step to step."""
         return {}
 
+    def prepared(self, problem: Problem) -> dict:
+        """What `step` is given."""
+        return self.init(problem)
+
     @abstractmethod
     def step(self, problem: Problem, memory: dict, x: Tree, i: int) -> Tree:
         """From times[i] to times[i + 1]."""
 
     def run(self, problem: Problem, x: Tree, after: After) -> Tree:
-        memory = self.init(problem)
+        memory = self.prepared(problem)
         for i in range(problem.steps):
             x = self.step(problem, memory, x, i)
             after(i, x)
@@ -122,9 +176,13 @@ class Stepping(Sampler):
 class OneStep(Stepping):
     """A method with network calls at known stage times of each step."""
 
-    def stage_times(self, problem: Problem, memory: dict, i: int) -> list[Tensor]:
-        """Where the network is asked, on the states' device; the first is times[i]."""
-        return [problem.clock[i]]
+    def stage_times(self, problem: Problem, memory: dict) -> list[tuple[float, ...]]:
+        """Where the network is asked in each step."""
+        return [(t,) for t in problem.times[:-1].tolist()]
+
+    def leaf_times(self, problem: Problem, times: list[float]) -> Tree:
+        """The same times as the network is told them: a tree where a leaf stands at another."""
+        return times
 
     def before(self, problem: Problem, memory: dict, x: Tree, i: int) -> Tree:
         """What is done to the state before the first call."""
@@ -134,10 +192,18 @@ class OneStep(Stepping):
     def stage(self, problem: Problem, memory: dict, prediction: Prediction, x: Tree, i: int, k: int, noise: Noise) -> Tree:
         """The state after stage k; `noise` belongs to this step and stage."""
 
+    def prepared(self, problem: Problem) -> dict:
+        """`init`, with the moments of every stage."""
+        memory = self.init(problem)
+        stages = self.stage_times(problem, memory)
+        moments = iter(problem.moments(self.leaf_times(problem, [t for step in stages for t in step])))
+        memory["moments"] = [[next(moments) for _ in step] for step in stages]
+        return memory
+
     def step(self, problem: Problem, memory: dict, x: Tree, i: int) -> Tree:
         x = self.before(problem, memory, x, i)
-        for k, t in enumerate(self.stage_times(problem, memory, i)):
-            prediction = problem.predict(x, t)
+        for k, moment in enumerate(memory["moments"][i]):
+            prediction = problem.predict(x, moment)
             x = self.stage(problem, memory, prediction, x, i, k, problem.noise.at("step", i, k))
         return x
 

@@ -19,12 +19,16 @@ fluctuation of the step before, whose covariance with the state is the same up t
 polynomial in t.  Where lambda is infinite (alpha_t = 0, or sigma_s = 0) a step is taken by DDIM, which needs no lambda.
 """
 
+from functools import partial
+from itertools import pairwise
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from unnoise.samplers.linear import Linear, Moments, Row, combined, ddim_row
+from unnoise.samplers.linear import Linear, Moments, Row, combined
 
+FIRST = torch.tensor([0])  # the first step, as a list of steps
 NODES, WEIGHTS = (torch.as_tensor(a) for a in np.polynomial.legendre.leggauss(32))
 
 
@@ -51,20 +55,19 @@ class Exponential(Linear):
             raise ValueError(f"order = {order}: choose 1, 2 or 3")
         if not eta >= 0:
             raise ValueError(f"eta = {eta:g} must not be negative")
-        super().__init__(order, min(order, 2) if eta else order)
-        self.eta = eta
+        super().__init__(order, min(order, 2) if eta else order, eta)
+
+    def known(self, m):
+        return reach(m, self.degree)
 
     def row(self, m, i, known):
-        if not (finite(m, i) and finite(m, i + 1)):
-            return ddim_row(m, i, min(self.eta, 1.0))
-        known = next((n for n in range(known) if not finite(m, i - n)), known)
-        return self.through(m, i, list(range(i, i - known, -1)))
+        return self.through(m, i, [i - n for n in range(known)])
 
     def start(self, m):
-        return self.through(m, 0, [1, 0]) if finite(m, 0) and finite(m, 1) else None
+        return self.through(m, FIRST, [FIRST + 1, FIRST]) if m.finite[0] and m.finite[1] else None
 
-    def through(self, m: Moments, i: int, points: list[int]) -> Row:
-        """The step i with the polynomial through the values at these times of the grid."""
+    def through(self, m: Moments, i: Tensor, points: list[Tensor]) -> Row:
+        """The steps i, each with the polynomial through the values at these times of the grid."""
         now, then, k = m.log_snr[i], m.log_snr[i + 1], self.eta**2
         h = then - now
         u = 0.5 * (NODES + 1).reshape(-1, *[1] * h.ndim)
@@ -79,8 +82,13 @@ class Exponential(Linear):
         )
 
 
-def finite(m: Moments, i: int) -> bool:
-    return bool(m.log_snr[i].isfinite().all())
+def reach(m: Moments, most: int) -> list[int]:
+    """How many predictions each step may use, back to where lambda is infinite; 0 where it is so at one of its ends."""
+    out, behind = [], 0
+    for here, ahead in pairwise(m.finite):
+        behind = behind + 1 if here else 0
+        out.append(min(behind, most) if ahead else 0)
+    return out
 
 
 class DPMSolverPP(Exponential):
@@ -104,31 +112,27 @@ class UniPC(Exponential):
     def start(self, m):
         return None  # the corrector makes the first step of order 2
 
-    @torch.no_grad()
-    def table(self, process, times):
-        """The predictor's steps."""
-        m = Moments(process.schedule, times)
-        return [self.row(m, i, min(i + 1, self.degree - 1)) for i in range(len(times) - 1)]
+    def known(self, m):
+        """The predictor's."""
+        return reach(m, self.degree - 1)
 
-    @torch.no_grad()
+    def calls(self, steps, process):
+        return steps
+
     def init(self, problem):
         memory, m = super().init(problem), Moments(problem.process.schedule, problem.times)
-        corrected = [self.correction(m, i) for i in range(problem.steps)]
-        memory["corrected"] = [None if row is None else row.on(problem.device) for row in corrected]
+        memory["corrected"] = self.laid_out(reach(m, self.degree - 1), partial(self.correction, m), problem.device)
         return memory
 
-    def correction(self, m: Moments, i: int) -> Row | None:
-        """Step i again, through its end and up to degree - 1 earlier times, as far back as lambda is finite."""
-        if not (finite(m, i) and finite(m, i + 1)):
-            return None
-        points = range(i + 1, max(i + 1 - self.degree, -1), -1)
-        return self.through(m, i, [j for j in points if finite(m, j)])
+    def correction(self, m: Moments, i: Tensor, known: int) -> Row:
+        """The steps i again, through their ends and the predictions known before; those of DDIM stay as they are."""
+        return self.through(m, i, [i + 1 - n for n in range(known + 1)]) if known else Row(0.0 * m.times[i], ())
 
     def stage(self, problem, memory, prediction, x, i, k, noise):
         value = self.read(memory, prediction, x, i)
         past = [value, *memory["past"]]
         again = memory["corrected"][i - 1] if i else None
-        if again is not None:
+        if again is not None and again.weights:
             x = combined(again, memory["x"], past)
         memory["x"], memory["past"] = x, past[: self.degree]
         return combined(memory["table"][i], x, past)
@@ -145,39 +149,40 @@ class DEIS(Linear):
             raise ValueError(f"order = {order}: choose 1, 2 or 3")
         super().__init__(order)
 
+    def known(self, m):
+        return reach(m, self.degree)
+
     def row(self, m, i, known):
         """The weights are those of eps.  At the ends, where lambda is infinite, a step of DDIM: its weight is that of D."""
-        if not (finite(m, i) and finite(m, i + 1)):
-            return ddim_row(m, i)
-        known = next((n for n in range(known) if not finite(m, i - n)), known)
-        return self.through(m, i, list(range(i, i - known, -1)))
+        return self.through(m, i, [i - n for n in range(known)])
 
     def start(self, m):
-        return self.through(m, 0, [1, 0]) if finite(m, 0) and finite(m, 1) else None
+        return self.through(m, FIRST, [FIRST + 1, FIRST]) if m.finite[0] and m.finite[1] else None
 
-    def through(self, m: Moments, i: int, points: list[int]) -> Row:
+    def through(self, m: Moments, i: Tensor, points: list[Tensor]) -> Row:
         t, s, schedule = m.times[i], m.times[i + 1], m.schedule
-        at = t + 0.5 * (NODES + 1) * (s - t)
+        at = t + 0.5 * (NODES.unsqueeze(1) + 1) * (s - t)
         ratio = schedule.sigma(at) / schedule.alpha(at)
         slope = -0.5 * schedule.d_log_snr(at) * ratio  # d(sigma/alpha)/dt
-        extra = [1] * (slope.ndim - 1)
-        kernel = (0.5 * WEIGHTS * (s - t)).reshape(-1, *extra) * slope
-        basis = [b.reshape(-1, *extra) for b in lagrange([m.times[j] for j in points], at)]
+        extra = [1] * (slope.ndim - 2)
+        kernel = (0.5 * WEIGHTS.unsqueeze(1) * (s - t)).reshape(*at.shape, *extra) * slope
+        basis = [b.reshape(*at.shape, *extra) for b in lagrange([m.times[j] for j in points], at)]
         return Row(m.alpha[i + 1] / m.alpha[i], tuple(m.alpha[i + 1] * (kernel * b).sum(0) for b in basis))
 
     def init(self, problem):
         memory = super().init(problem)
         m = Moments(problem.process.schedule, problem.times)
-        memory["ends"] = [not (finite(m, i) and finite(m, i + 1)) for i in range(problem.steps)]
-        memory["noise"] = [Row(1 / s, (-a / s,)).on(problem.device) for a, s in zip(m.alpha, m.sigma, strict=True)]
+        memory["ends"] = [not known for known in self.known(m)]
+        memory["noise"] = Row(1 / m.sigma, (-m.alpha / m.sigma,)).split(problem.device)
         return memory
 
     def stage(self, problem, memory, prediction, x, i, k, noise):
-        if not memory["ends"][i]:
+        if self.degree > 1 and not memory["ends"][i]:
             return super().stage(problem, memory, prediction, x, i, k, noise)
         clean = memory["reader"].clean(prediction, x, i)
-        memory["past"] = [combined(memory["noise"][i], x, [clean]), *memory["past"]][: self.degree]
-        return combined(memory["table"][i], x, [clean])
+        value = combined(memory["noise"][i], x, [clean])
+        memory["past"] = [value, *memory["past"]][: self.degree]
+        return combined(memory["table"][i], x, [clean if memory["ends"][i] else value])
 
     def read(self, memory, prediction, x, i):
         return combined(memory["noise"][i], x, [memory["reader"].clean(prediction, x, i)])

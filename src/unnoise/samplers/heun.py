@@ -27,7 +27,7 @@ class Heun(OneStep):
             raise ValueError(f"churn = {churn:g} must not be negative")
         if not 0 <= low <= high:
             raise ValueError(f"low = {low:g}, high = {high:g}: churn acts where low <= sigma/alpha <= high")
-        self.churn, self.low, self.high = churn, low, high
+        self.churn, self.low, self.high, self.draws = churn, low, high, churn > 0
 
     def refuse(self, process):
         if not isinstance(process, Gaussian):
@@ -41,25 +41,29 @@ class Heun(OneStep):
         process = problem.process
         assert isinstance(process, Gaussian)
         starts = self._churned(on_host(process.schedule), problem.times)
-        pairs = [Moments(process.schedule, torch.stack(pair)) for pair in zip(starts, problem.times[1:], strict=True)]
-        second = [self._second(m) for m in pairs]
+        m = Moments(process.schedule, torch.stack([starts, problem.times[1:]], 1).flatten())  # of each step, one by one
+        i = 2 * torch.arange(problem.steps)
         return {
-            "starts": starts,
+            "raised": (starts > problem.times[:-1]).tolist(),
+            "starts": starts.tolist(),
             "clock": starts.to(problem.device),
-            "euler": [ddim_row(m, 0).on(problem.device) for m in pairs],
-            "heun": [None if row is None else row.on(problem.device) for row in second],
+            "euler": ddim_row(m, i).split(problem.device),
+            "heun": self._second(m, i).split(problem.device),
+            "twice": (self._positive(m.alpha[i]) & self._positive(m.sigma[i + 1])).tolist(),
             "first": Reader(process, starts, problem.device),
             "second": Reader(process, problem.times[1:], problem.device),
         }
 
-    def _second(self, m: Moments) -> Row | None:
-        """alpha_s times y (1 + half/r) - half/r D_1 + half/r_s (y~ - D_2), on (x~, x, D_1, D_2); None: no second stage."""
-        if not bool((m.alpha[0] > 0).all() and (m.sigma[1] > 0).all()):
-            return None
-        r, r_s = m.sigma[0] / m.alpha[0], m.sigma[1] / m.alpha[1]
+    @staticmethod
+    def _positive(values: Tensor) -> Tensor:
+        return (values.reshape(len(values), -1) > 0).all(1)
+
+    def _second(self, m: Moments, i: Tensor) -> Row:
+        """alpha_s times y (1 + half/r) - half/r D_1 + half/r_s (y~ - D_2), on (x~, x, D_1, D_2)."""
+        r, r_s = m.sigma[i] / m.alpha[i], m.sigma[i + 1] / m.alpha[i + 1]
         half = 0.5 * (r_s - r)
-        start = m.alpha[1] / m.alpha[0] * (1 + half / r)
-        return Row(half / r_s, (start, -m.alpha[1] * half / r, -m.alpha[1] * half / r_s))
+        start = m.alpha[i + 1] / m.alpha[i] * (1 + half / r)
+        return Row(half / r_s, (start, -m.alpha[i + 1] * half / r, -m.alpha[i + 1] * half / r_s))
 
     def _churned(self, schedule: Schedule, times: Tensor) -> Tensor:
         starts = times[:-1].clone()
@@ -74,13 +78,16 @@ class Heun(OneStep):
 
     def before(self, problem, memory, x, i):
         """Churn: up from times[i] to the step's real start."""
-        if not float(memory["starts"][i]) > float(problem.times[i]):
+        if not memory["raised"][i]:
             return x
         return problem.process.transition(x, problem.clock[i], memory["clock"][i]).draw(problem.noise.at("churn", i))
 
-    def stage_times(self, problem, memory, i):
-        first = memory["clock"][i]
-        return [first] if memory["heun"][i] is None else [first, problem.clock[i + 1]]
+    def stage_times(self, problem, memory):
+        ends = problem.times[1:].tolist()
+        return [
+            (start, end) if twice else (start,)
+            for start, end, twice in zip(memory["starts"], ends, memory["twice"], strict=True)
+        ]
 
     def stage(self, problem, memory, prediction, x, i, k, noise):
         if k == 0:

@@ -33,6 +33,7 @@ Which rates?  The reversal R^, or one of the family with the same marginals,
 """
 
 from abc import abstractmethod
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -182,9 +183,8 @@ class _TwoLeaps(Leap):
         super().__init__(gamma, minimal)
         self.theta = theta
 
-    def stage_times(self, problem, memory, i):
-        t, s = problem.clock[i], problem.clock[i + 1]
-        return [t, t - self.theta * (t - s)]
+    def stage_times(self, problem, memory):
+        return [(t, t - self.theta * (t - s)) for t, s in pairwise(problem.times.tolist())]
 
     def law(self, memory, prediction, x, t, s, k):
         rates, h = self.rates(prediction), t - s

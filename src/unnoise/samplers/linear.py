@@ -13,6 +13,7 @@ none is read from, or sent to, the device.
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -22,29 +23,33 @@ from unnoise.predictions import Clean, ContinuousPrediction, Mean, Prediction
 from unnoise.processes import Gaussian, Process
 from unnoise.samplers.base import OneStep, Problem, on_host
 from unnoise.schedules import Schedule
+from unnoise.shapes import Float, Int
 
 Coefficient = float | Tensor
 
 
 @dataclass
 class Row:
-    """One step's coefficients: on x, on the clean predictions (newest first), on z."""
+    """One step's coefficients: on x, on the clean predictions (newest first), on z.
+
+    Also those of many steps at once, as tensors [steps] or, with a schedule per coordinate, [steps, *shape].
+    """
 
     keep: Coefficient
     weights: tuple[Coefficient, ...]
     noise: Coefficient | None = None
 
-    def on(self, device: torch.device) -> "Row":
-        """Ready for the loop."""
-        noise = None if self.noise is None else settled(self.noise, device)
-        return Row(settled(self.keep, device), tuple(settled(w, device) for w in self.weights), noise)
+    def split(self, device: torch.device | str = "cpu") -> list["Row"]:
+        """Step by step, ready for the loop."""
+        noise = [] if self.noise is None else [self.noise]
+        columns = [settled(c, device) for c in [self.keep, *self.weights, *noise] if isinstance(c, Tensor)]
+        last = -1 if noise else None
+        return [Row(row[0], tuple(row[1:last]), row[-1] if noise else None) for row in zip(*columns, strict=True)]
 
 
-def settled(coefficient: Coefficient, device: torch.device) -> Coefficient:
-    """A plain number where there is one for all coordinates (no kernel is launched for it), else where the states are."""
-    if not isinstance(coefficient, Tensor):
-        return coefficient
-    return float(coefficient) if coefficient.ndim == 0 else coefficient.to(device)
+def settled(coefficients: Float[Tensor, "steps *shape"], device: torch.device | str) -> list[float] | list[Tensor]:
+    """Plain numbers where there is one for all coordinates (no kernel is launched for them), else where the states are."""
+    return coefficients.tolist() if coefficients.ndim == 1 else list(coefficients.to(device).unbind(0))
 
 
 class Moments:
@@ -55,16 +60,17 @@ class Moments:
         self.schedule, self.times = schedule, times
         self.alpha, self.sigma = schedule.alpha(times), schedule.sigma(times)
         self.log_snr = schedule.log_snr(times) / 2  # lambda
+        self.finite = self.log_snr.reshape(len(times), -1).isfinite().all(1).tolist()
 
 
-def ddim_row(m: Moments, i: int, eta: float = 0.0) -> Row:
-    """x_s = alpha_s D + sqrt(sigma_s^2 - v) eps + sqrt(v) z,  v = eta^2 Var q(x_s | x_t, x_0).
+def ddim_row(m: Moments, i: Tensor, eta: float = 0.0) -> Row:
+    """x_s = alpha_s D + sqrt(sigma_s^2 - v) eps + sqrt(v) z,  v = eta^2 Var q(x_s | x_t, x_0), for the steps i.
 
     That variance is -sigma_s^2 expm1(-2h), which has a value where lambda is infinite as well.
     """
     alpha_t, sigma_t, alpha_s, sigma_s = m.alpha[i], m.sigma[i], m.alpha[i + 1], m.sigma[i + 1]
     fall = 2 * (m.log_snr[i] - m.log_snr[i + 1])  # -2h
-    rest = sigma_s * (1 - eta**2 + eta**2 * fall.exp()).sqrt()
+    rest = sigma_s * (1 - eta**2 + eta**2 * fall.exp()).sqrt() if eta else sigma_s
     noise = eta * sigma_s * (-torch.expm1(fall)).sqrt() if eta else None
     return Row(rest / sigma_t, (alpha_s - rest * alpha_t / sigma_t,), noise)
 
@@ -74,31 +80,52 @@ class Linear(OneStep):
 
     order: int
 
-    def __init__(self, degree: int = 1, order: int | None = None):
-        self.degree, self.order = degree, degree if order is None else order
+    def __init__(self, degree: int = 1, order: int | None = None, eta: float = 0.0):
+        self.degree, self.order, self.eta = degree, degree if order is None else order, eta
+        self.draws = eta > 0
+
+    def calls(self, steps: int, process: Process) -> int:
+        return steps + (self.order > 2)
 
     @abstractmethod
-    def row(self, m: Moments, i: int, known: int) -> Row:
-        """The coefficients of step i, with `known` clean predictions at hand (the newest included)."""
+    def row(self, m: Moments, i: Int[Tensor, "steps"], known: int) -> Row:
+        """The coefficients of the steps i, with `known` clean predictions at hand (the newest included)."""
+
+    def known(self, m: Moments) -> list[int]:
+        """How many predictions each step uses; 0: it is a step of DDIM, which needs no lambda."""
+        return [1] * (len(m.times) - 1)
 
     def refuse(self, process: Process) -> str | None:
         if not isinstance(process, Gaussian):
             return f"{type(self).__name__} moves numbers under Gaussian noise, and {type(process).__name__} has none"
         return None
 
-    @torch.no_grad()
-    def table(self, process: Gaussian, times: Tensor) -> list[Row]:
+    def table(self, process: Gaussian, times: Tensor, device: torch.device | str = "cpu") -> list[Row]:
         """Every step's coefficients, float64."""
         m = Moments(process.schedule, times)
-        return [self.row(m, i, min(i + 1, self.degree)) for i in range(len(times) - 1)]
+        return self.laid_out(self.known(m), lambda i, known: self.steps_with(m, i, known), device)
+
+    def steps_with(self, m: Moments, i: Tensor, known: int) -> Row:
+        return self.row(m, i, known) if known else ddim_row(m, i, min(self.eta, 1.0))
+
+    @staticmethod
+    @torch.no_grad()
+    def laid_out(known: list[int], row: Callable[[Tensor, int], Row], device: torch.device | str) -> list[Row]:
+        """Rows of all steps, those with the same number of predictions computed together."""
+        out: dict[int, Row] = {}
+        for n in set(known):
+            steps = [i for i, count in enumerate(known) if count == n]
+            out.update(zip(steps, row(torch.tensor(steps), n).split(device), strict=True))
+        return [out[i] for i in range(len(known))]
 
     def init(self, problem: Problem) -> dict:
         process = problem.process
         assert isinstance(process, Gaussian)
-        start = self.start(Moments(process.schedule, problem.times)) if self.order > 2 and problem.steps > 1 else None
+        m = Moments(process.schedule, problem.times)
+        start = self.start(m) if self.order > 2 and problem.steps > 1 else None
         return {
-            "table": [row.on(problem.device) for row in self.table(process, problem.times)],
-            "start": None if start is None else start.on(problem.device),
+            "table": self.table(process, problem.times, problem.device),
+            "start": None if start is None else start.split(problem.device)[0],
             "reader": Reader(process, problem.times, problem.device),
             "past": [],
         }
@@ -107,20 +134,26 @@ class Linear(OneStep):
         """The first step again, from values at both its ends (the later one first)."""
         return None
 
-    def stage_times(self, problem, memory, i):
+    def stage_times(self, problem, memory):
         """A method of order 3 starts with a step of order 2: a second call at its end, and a line through both."""
-        again = i == 0 and memory["start"] is not None
-        return [problem.clock[i], problem.clock[i + 1]] if again else [problem.clock[i]]
+        stages = super().stage_times(problem, memory)
+        return stages if memory["start"] is None else [(*stages[0], problem.times[1].item()), *stages[1:]]
 
     def stage(self, problem, memory, prediction, x, i, k, noise):
-        value = self.read(memory, prediction, x, i + k)
         if k == 1:
+            value = self.read(memory, prediction, x, i + 1)
             return combined(memory["start"], memory["x"], [value, *memory["past"]])
         row = memory["table"][i]
-        memory["x"], memory["past"] = x, [value, *memory["past"]][: self.degree]
-        out = combined(row, x, memory["past"])
+        if self.degree == 1:  # nothing is kept: the reading is part of the row
+            value, (on_x, on_value) = memory["reader"].linear(prediction, x, i)
+            weight = row.weights[0]
+            out = plus(scaled(row.keep + weight * on_x, x), weight * on_value, value)
+        else:
+            past = [self.read(memory, prediction, x, i), *memory["past"]]
+            memory["x"], memory["past"] = x, past[: self.degree]
+            out = combined(row, x, past)
         if row.noise is not None:
-            z = noise.normal(tuple(x.shape[1:])).to(x)
+            z = noise.normal(tuple(x.shape[1:]), x.dtype)
             covariance = problem.process.covariance
             out = plus(out, row.noise, z if covariance is None else covariance.colour(z))
         return out
@@ -142,9 +175,8 @@ def scaled(coefficient: Coefficient, x: Tensor) -> Tensor:
 
 
 def plus(x: Tensor, coefficient: Coefficient, y: Tensor) -> Tensor:
-    if isinstance(coefficient, Tensor):
-        return torch.addcmul(x, y, coefficient.to(x.dtype))
-    return torch.add(x, y, alpha=coefficient)
+    """x + coefficient y, written over x: a tensor of this step's own."""
+    return x.addcmul_(y, coefficient.to(x.dtype)) if isinstance(coefficient, Tensor) else x.add_(y, alpha=coefficient)
 
 
 class Reader:
@@ -152,49 +184,50 @@ class Reader:
 
     def __init__(self, process: Gaussian, times: Tensor, device: torch.device):
         self.process, self.times, self.device = process, times, device
-        self.known: dict[type, list[tuple[Coefficient, Coefficient] | None]] = {}
+        self.known: dict[type, tuple[list[bool], list, list]] = {}
 
-    def clean(self, prediction: Prediction, x: Tensor, i: int) -> Tensor:
-        """D from the prediction at times[i]: two multiply-adds."""
+    def linear(self, prediction: Prediction, x: Tensor, i: int) -> tuple[Tensor, tuple[Coefficient, Coefficient]]:
+        """D = on_x x + on_value value from the prediction at times[i]: the value, and the two coefficients."""
         if isinstance(prediction, Clean):
-            return prediction.value
+            return prediction.value, (0.0, 1.0)
         prediction = prediction.by_leaf()  # an energy says its score
         assert isinstance(prediction, ContinuousPrediction)
         kind = type(prediction)
         if kind is Mean:
-            return prediction.to(Clean).value  # its coefficients depend on its own pair (s, t)
+            return prediction.to(Clean).value, (0.0, 1.0)  # its coefficients depend on its own pair (s, t)
         if kind not in self.known:
             self.known[kind] = self._coefficients(kind)
-        coefficients = self.known[kind][i]
-        if coefficients is None:
+        says, on_x, on_value = self.known[kind]
+        if not says[i]:
             raise ValueError(
                 f"a {kind.__name__} prediction says nothing of x_0 at t = {self.times[i].item():g}, where alpha = 0: start "
                 f"the grid a little later, such as start=0.999, or predict Clean, Velocity or Flow"
             )
-        on_x, on_value = coefficients
-        return plus(scaled(on_value, kind.to_linear(self.process, prediction.value)), on_x, x)
+        return kind.to_linear(self.process, prediction.value), (on_x[i], on_value[i])
+
+    def clean(self, prediction: Prediction, x: Tensor, i: int) -> Tensor:
+        """D itself: at most two multiply-adds."""
+        value, (on_x, on_value) = self.linear(prediction, x, i)
+        return value if isinstance(prediction, Clean | Mean) else plus(scaled(on_value, value), on_x, x)
 
     @torch.no_grad()
-    def _coefficients(self, kind: type[ContinuousPrediction]) -> list[tuple[Coefficient, Coefficient] | None]:
-        """x_0 = (b x_t - sigma value)/(alpha b - sigma a) for a kind's target a x_0 + b eps; None where that is 0/0."""
+    def _coefficients(self, kind: type[ContinuousPrediction]) -> tuple[list[bool], list, list]:
+        """x_0 = (b x_t - sigma value)/(alpha b - sigma a) for a kind's target a x_0 + b eps; and where that is not 0/0."""
         m = Moments(self.process.schedule, self.times)
         a, b = kind.target_coefficients(m.schedule, m.times)
         determinant = m.alpha * b - m.sigma * a
-        out: list[tuple[Coefficient, Coefficient] | None] = []
-        for on_x, on_value in zip(b / determinant, -m.sigma / determinant, strict=True):
-            says = bool((on_value.abs() < 1e100).all() and on_x.isfinite().all())
-            out.append((settled(on_x, self.device), settled(on_value, self.device)) if says else None)
-        return out
+        on_x, on_value = b / determinant, -m.sigma / determinant
+        says = ((on_value.abs() < 1e100) & on_x.isfinite()).reshape(len(m.times), -1).all(1)
+        return says.tolist(), settled(on_x, self.device), settled(on_value, self.device)
 
 
 class DDIM(Linear):
     """eta = 0 is deterministic, the probability flow's exponential Euler; eta = 1 is the ancestral kernel."""
 
     def __init__(self, eta: float = 0.0):
-        super().__init__(1)
         if not 0 <= eta <= 1:
             raise ValueError(f"eta = {eta:g}: choose 0 (deterministic) to 1 (ancestral)")
-        self.eta = eta
+        super().__init__(1, eta=eta)
 
     def row(self, m, i, known):
         return ddim_row(m, i, self.eta)
@@ -204,16 +237,17 @@ class EulerMaruyama(Linear):
     """Plain Euler steps of the reverse SDE with stochasticity eta; eta = 0 is Euler on the probability flow."""
 
     def __init__(self, eta: float = 1.0):
-        super().__init__(1)
         if not eta >= 0:
             raise ValueError(f"eta = {eta:g} must not be negative")
-        self.eta = eta
+        super().__init__(1, eta=eta)
+
+    def known(self, m):
+        """Where alpha = 0, f and g^2 are infinite."""
+        return (m.alpha[:-1].reshape(len(m.times) - 1, -1) > 0).all(1).long().tolist()
 
     def row(self, m, i, known):
-        t, step = m.times[i], m.times[i] - m.times[i + 1]
-        alpha, sigma = m.alpha[i], m.sigma[i]
-        if bool((alpha <= 0).any()):
-            return ddim_row(m, i, min(self.eta, 1.0))  # f and g^2 are infinite there
+        t, alpha, sigma = m.times[i], m.alpha[i], m.sigma[i]
+        step = (t - m.times[i + 1]).reshape(-1, *[1] * (alpha.ndim - 1))
         f, g2 = m.schedule.drift(t), m.schedule.diffusion(t)
         pull = 0.5 * (1 + self.eta**2) * g2 * step / sigma.square()
         noise = self.eta * (g2 * step).sqrt() if self.eta else None

@@ -187,6 +187,9 @@ class FirstHitting(_Revealing):
             return "first hitting needs one schedule for all coordinates"
         return why
 
+    def calls(self, steps, process):
+        return process.space.dimension
+
     def run(self, problem: Problem, x: Tensor, after: After) -> Tensor:
         process, rows = problem.process, len(x)
         assert isinstance(process, Masking)

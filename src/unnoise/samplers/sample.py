@@ -9,8 +9,9 @@ from tqdm import tqdm
 
 from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.noise import Noise
-from unnoise.processes import Chain, Process
+from unnoise.processes import Chain, Gaussian, Process
 from unnoise.samplers import grids
+from unnoise.samplers.adaptive import AdaptiveODE
 from unnoise.samplers.base import Ancestral, Info, Problem, Sampler
 from unnoise.shapes import Float, Tree
 from unnoise.spaces import batch_size, first_leaf, map_leaves
@@ -96,6 +97,34 @@ def _moved(x: Tree, dtype: torch.dtype | None, device: torch.device | str | None
     return map_leaves(lambda v: v.to(device=device, dtype=dtype if v.dtype.is_floating_point else None), x)
 
 
+def steps_within(budget: int, sampler: Sampler, denoiser: AnyDenoiser) -> int:
+    """The most steps that a run can take with this many network calls."""
+    process = base_process(denoiser.process)
+    needed = sampler.calls(1, process)
+    if needed is None:
+        raise ValueError(f"calls = {budget}, but {type(sampler).__name__} does not know its calls beforehand: pass steps")
+    if budget < needed:
+        raise ValueError(f"calls = {budget}, but {type(sampler).__name__} needs {needed} for a single step")
+    most = denoiser.process.steps if isinstance(denoiser.process, Chain) else budget
+    return next(n for n in range(min(budget, most), 0, -1) if (sampler.calls(n, process) or 0) <= budget)
+
+
+def chosen(sampler: Sampler | None, tolerance: float | None, process: Process) -> Sampler:
+    """The method asked for; a tolerance asks for adaptive steps."""
+    if tolerance is None:
+        return sampler or Ancestral()
+    if sampler is not None:
+        raise ValueError(
+            f"tolerance = {tolerance:g} chooses AdaptiveODE(): leave out {type(sampler).__name__}, or pass its steps"
+        )
+    if not isinstance(process, Gaussian):
+        raise ValueError(
+            f"tolerance = {tolerance:g} is for numbers, whose probability flow has adaptive steps; on "
+            f"{type(process).__name__} pass steps, a budget of calls, or a method that is exact"
+        )
+    return AdaptiveODE(rtol=tolerance, atol=tolerance)
+
+
 @torch.no_grad()
 def sample(
     denoiser: AnyDenoiser,
@@ -105,6 +134,8 @@ def sample(
     grid: grids.TimeGrid | Tensor | list[float] | None = None,
     seed: int = 0,
     *,
+    calls: int | None = None,
+    tolerance: float | None = None,
     start: float = 1.0,
     end: float | None = None,
     x: Tree | None = None,
@@ -120,11 +151,21 @@ def sample(
 
     Sample i is a function of (seed, first + i) alone, whatever the batch.  `x` starts from given states, not the prior,
     where and in which precision they are.
-    `grid` is a rule of `samplers.grids`, or falling times.  `callback(i, t, x)` is called after each step.
+    How finely: `steps`, or `calls`, the most network calls, or on numbers a `tolerance`, by which steps are chosen for each
+    sample by itself.  `grid` is a rule of `samplers.grids`, or falling times.  `callback(i, t, x)` is called after each
+    step.
     """
-    sampler = sampler or Ancestral()
     process = denoiser.process
+    given = {"steps": steps, "calls": calls, "tolerance": tolerance}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise ValueError(f"{' and '.join(named)} are two ways to say how finely to sample: pass one")
+    sampler = chosen(sampler, tolerance, base_process(process))
     refused(sampler, base_process(process))
+    if calls is not None:
+        steps = steps_within(calls, sampler, denoiser)
+    elif steps is None and grid is None and isinstance(sampler, AdaptiveODE):
+        steps = 1  # its own steps are inside
     if (n is None) == (x is None):
         raise ValueError("pass n, how many samples to draw, or x, the states to start from")
     if n is not None and n < 0:

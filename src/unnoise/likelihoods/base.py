@@ -1,0 +1,49 @@
+"""How likely data is under a model: one small class per method, and what its answer means.
+
+A diffusion model has several densities.  The probability flow has one, the reverse process another, a chain of finitely many
+steps a third; they are the same only where the network is exact.  So a likelihood says which one it is, whether it is the
+density itself or a bound below it, and how large its error is.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from math import log
+from typing import Any
+
+from torch import Tensor
+
+from unnoise.denoiser import AnyDenoiser
+from unnoise.noise import Noise
+from unnoise.processes import Process
+from unnoise.shapes import Float, Tree
+
+
+@dataclass
+class LikelihoodInfo:
+    """What a likelihood is, and what it took."""
+
+    density: str  # of what, in words
+    bound: bool = False  # whether it lies below the density in expectation, rather than estimates it
+    error: Tensor | None = None  # one standard error or error estimate per row, in nats
+    calls: int = 0  # of the network
+    rows: int = 0  # rows given to it, over all calls
+    dimension: int = 1  # coordinates per row
+    offset: float = 0.0  # nats per coordinate that units add: log of the width of a bin, for data in bins
+
+    def bits_per_dim(self, log_prob: Float[Tensor, "batch"]) -> Float[Tensor, "batch"]:
+        """-(log_prob/dimension + offset)/log 2: of the data in the units that `offset` speaks of."""
+        return -(log_prob / self.dimension + self.offset) / log(2)
+
+
+class Likelihood(ABC):
+    """One method."""
+
+    def refuse(self, process: Process) -> str | None:
+        """Why this method does not hold for a process; None where it does."""
+        return None
+
+    @abstractmethod
+    def log_prob(
+        self, denoiser: AnyDenoiser, x0: Tree, noise: Noise, condition: dict[str, Any]
+    ) -> tuple[Float[Tensor, "batch"], LikelihoodInfo]:
+        """log p(x0) in nats, float64, one number per row; row i depends on row i (and its noise) alone."""

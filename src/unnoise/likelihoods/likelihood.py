@@ -1,0 +1,59 @@
+"""`un.likelihood`: how likely data is under a model, by the method that fits its space.
+
+    numbers                       the density of the probability flow, with the exact trace up to 16 coordinates
+    categories, up to 4096 states the exact law of the reverse jump process, or of a chain
+    all else                      a bound below the log-density of the ancestral chain, by weighted paths
+
+These are densities of different models wherever the network is not exact; `info.density` says which one it is.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unnoise.checks import looks
+from unnoise.denoiser import AnyDenoiser, base_process
+from unnoise.generators.kolmogorov import enumerable
+from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
+from unnoise.likelihoods.dequantise import Dequantised
+from unnoise.likelihoods.enumerate import Enumeration, how_many
+from unnoise.likelihoods.flow import ProbabilityFlow
+from unnoise.likelihoods.paths import PathWeighted
+from unnoise.noise import Noise
+from unnoise.processes import Chain, Process
+from unnoise.shapes import Float, Tree
+from unnoise.spaces import batch_size, first_leaf
+
+FEW_STATES = 4096
+FEW_COORDINATES = 16
+
+
+def default_method(process: Process) -> Likelihood:
+    """What `likelihood` uses unless told."""
+    if not isinstance(process, Chain) and ProbabilityFlow().refuse(process) is None:
+        return ProbabilityFlow(trace="exact" if process.space.dimension <= FEW_COORDINATES else "hutchinson")
+    space = base_process(process).state_space
+    return Enumeration() if enumerable(space) and how_many(space) <= FEW_STATES else PathWeighted()
+
+
+@torch.no_grad()
+def likelihood(
+    denoiser: AnyDenoiser, x0: Tree, method: Likelihood | None = None, seed: int = 0, **condition: Any
+) -> tuple[Float[Tensor, "batch"], LikelihoodInfo]:
+    """log p(x0) of each row in nats, float64, and what it is: of which density, a bound or not, with which error."""
+    process = denoiser.process
+    method = method or default_method(process)
+    why = method.refuse(base_process(process))
+    if why:
+        raise TypeError(why)
+    if not isinstance(method, Dequantised):  # its data are the numbers of bins, which it checks itself
+        x0 = process.space.check(x0, "x0")
+    if not batch_size(x0):
+        raise ValueError("x0 has no rows: pass at least one example")
+    noise = Noise(seed, batch_size(x0), first_leaf(x0).device)
+    log_prob, info = method.log_prob(denoiser, x0, noise, condition)
+    if looks(log_prob) and bool(log_prob.isnan().any()):
+        row = int(log_prob.isnan().nonzero()[0, 0])
+        raise FloatingPointError(f"the likelihood of row {row} is NaN: the network returned a non-finite value")
+    return log_prob, info

@@ -1,0 +1,234 @@
+"""The likelihood of a T-step chain by weighted paths: a bound that tightens with their number, for every process.
+
+On times t_0 < ... < t_T a path is drawn from the noising process given the data, downwards, and weighed by how much likelier
+the model finds it:
+
+    x_T ~ q(x_T | x_0),      x_{i-1} ~ q(x_{i-1} | x_i, x_0)
+
+    w = p(x_T)/q(x_T | x_0)  prod_i p(x_{i-1} | x_i)/q(x_{i-1} | x_i, x_0)  p(x_0 | x_{t_0}),      E w = p(x_0).
+
+Where nothing is noised at t_0 the last step ends on the data, its kernel is itself the reconstruction, p(x_0 | x_{t_1}), and
+there is no last factor.  With K paths
+
+    E log (1/K) sum_k w_k  <=  log p(x_0)                  by Jensen's inequality
+
+and the left side grows with K: an average of K weights is an average over subsets of K - 1 of their averages, and log is
+concave.  For K = 1 it is minus the chain's bound, term by term; for K -> infinity it is log p(x_0).
+
+**Error.**  With normalised weights v_k = w_k/sum w and S = 1/sum v_k^2, the effective number of paths, the delta method says
+
+    Var log mean w  ~  Var(w)/(K (E w)^2)  ~  (K/S - 1)/(K - 1) = error^2,
+
+and the second-order term that the bound lies below log p(x_0) by error^2/2.  Both hold where S is large.  Where it is near 1
+a single path carries the sum, and more are needed.  What no path has met does not show in either: rare paths of large
+weight, such as two coordinates that change in one step, leave the answer too low and its error too small.
+
+**Variance of numbers.**  At low noise Var(x_0 | x_t) ~ sigma^2/alpha^2, so the right variance of the reverse kernel is the
+forward one (`variances.Forward`, or `Optimal`).  The default, the posterior's, is smaller by the factor sigma_s^2/sigma_t^2,
+and each step spreads the log-weights: of 600 paths of 128 steps 140 count rather than 590, for a single number.
+
+Paths of numbers are float64 whatever the data's precision, and the network is shown them in the data's own: rounding what
+it sees is part of the model, whose kernel is then a density like any other.  Path k of row i has noise of its own, keyed by
+(i, k): a row's answer does not depend on its batch.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import log
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unnoise.checks import leaf_time
+from unnoise.denoiser import AnyDenoiser, base_process
+from unnoise.generators.neighbours import tree_leaves
+from unnoise.laws import sum_coordinates
+from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
+from unnoise.noise import Noise
+from unnoise.objectives import decoders
+from unnoise.predictions import Prediction, ProductPrediction
+from unnoise.processes import Chain, Gaussian, Process, Product
+from unnoise.samplers import grids
+from unnoise.samplers.sample import grid_of
+from unnoise.shapes import Float, Tree
+from unnoise.spaces import Finite, batch_size, first_leaf, map_leaves
+
+Grid = grids.TimeGrid | Tensor | list[float] | None  # a rule, or falling times
+
+ENTRIES = 2**21  # numbers of a prediction that are held at once
+
+
+@dataclass
+class PathInfo(LikelihoodInfo):
+    """With how many paths carry the sum of each row."""
+
+    effective: Tensor | None = None  # 1/sum v_k^2, from 1 to the number of paths
+
+
+class Graded(grids.TimeGrid):
+    """Equal steps in t^(1/4): fine where the noise of numbers fades."""
+
+    def times(self, process, steps, start, end):
+        times = torch.linspace(start**0.25, end**0.25, steps + 1, dtype=torch.float64) ** 4
+        times[0], times[-1] = start, end  # which rounding has moved
+        return times
+
+
+def chain_times(denoiser: AnyDenoiser, steps: int | None, grid: Grid) -> list[float]:
+    """The falling times of the ancestral chain: a `Chain`'s own, those given, or a rule's down to the cut-off."""
+    given = isinstance(grid, grids.Given) or not (grid is None or isinstance(grid, grids.TimeGrid))
+    end = None if given or isinstance(denoiser.process, Chain) else base_process(denoiser.process).cutoff
+    return grid_of(denoiser, steps, grid, 1.0, end).tolist()
+
+
+def log_decode(
+    decoder: decoders.Decoder, process: Process, prediction: Prediction | None, x0: Tree, x_eps: Tree, eps: float
+) -> Float[Tensor, "batch"]:
+    """log p(x_0 | x_eps) at the state drawn, also of a decoder that knows its mean over states.
+
+    That is the Gaussian one without a network, N(x_0; x_eps/alpha, (sigma/alpha)^2): q(x_eps | x_0), times alpha for each
+    coordinate, as a density of x_0.
+    """
+    if isinstance(decoder, decoders.Leaves) and isinstance(process, Product):
+        parts, prediction = [], None if prediction is None else prediction.by_leaf()
+        for name, leaf in process.leaves.items():
+            own = prediction.leaves[name] if isinstance(prediction, ProductPrediction) else None
+            parts.append(log_decode(decoder.leaves[name], leaf, own, x0[name], x_eps[name], leaf_time(eps, name)))
+        return torch.stack(parts).sum(0)
+    if decoder.needs_state or decoder.needs_network:
+        return -decoder.nll(process, prediction, x0, x_eps, eps).double()
+    if not isinstance(process, Gaussian):
+        raise TypeError(f"decoder {type(decoder).__name__} does not fit {type(process).__name__}: leave it out")
+    alpha = process.coefficient(process.schedule.alpha(process.times(eps, x0)), x0)
+    return process.marginal(x0, eps).log_prob(x_eps) + sum_coordinates(alpha.log().expand_as(x0))
+
+
+class _Model:
+    """The chain whose paths are weighed."""
+
+    def __init__(self, denoiser: AnyDenoiser, times: list[float], decoder: decoders.Decoder):
+        self.denoiser, self.process, self.times, self.decoder = denoiser, base_process(denoiser.process), times, decoder
+        self.closes = self.process.noiseless(times[-1])  # the last step ends on the data itself
+        self.calls = self.rows = 0
+
+    def predict(self, x: Tree, t: float, like: Tree, condition: dict[str, Any]) -> Prediction:
+        self.calls, self.rows = self.calls + 1, self.rows + batch_size(x)
+        return self.denoiser(_as(x, like), t, **condition)
+
+    def log_weight(self, x0: Tree, noise: Noise, condition: dict[str, Any]) -> Float[Tensor, "batch"]:
+        """log w of one path for each row."""
+        data, leaf = _wide(x0), first_leaf(x0)
+        law = self.process.marginal(data, self.times[0])
+        x = law.draw(noise.at("path", 0))
+        log_w = self.process.prior(len(leaf), torch.float64, leaf.device).log_prob(x) - law.log_prob(x)
+        for i, (t, s) in enumerate(pairwise(self.times)):
+            kernel = self.predict(x, t, x0, condition).step(s)
+            if self.closes and i == len(self.times) - 2:
+                return log_w + kernel.log_prob(data).double()
+            law = self.process.posterior(x, data, s, t)
+            x = law.draw(noise.at("path", i + 1))
+            log_w = log_w + (kernel.log_prob(x) - law.log_prob(x)).double()
+        eps, prediction = self.times[-1], None
+        if self.decoder.needs_network:
+            prediction = self.predict(x, eps, x0, condition)
+        return log_w + log_decode(self.decoder, self.process, prediction, data, x, eps)
+
+
+class PathWeighted(Likelihood):
+    """A bound below the log-density of the ancestral chain, from `paths` paths per row.
+
+    The times are a `Chain`'s own, or `steps` of them (128 unless told) by `grid`, a rule or the falling times themselves;
+    by default equal in t, and in t^(1/4) where numbers ask for a cut-off.
+    """
+
+    def __init__(
+        self,
+        paths: int = 16,
+        steps: int | None = None,
+        grid: Grid = None,
+        decoder: decoders.Decoder | None = None,
+    ):
+        if paths < 1:
+            raise ValueError(f"paths = {paths}: at least one is needed")
+        self.paths, self.steps, self.grid, self.decoder = paths, steps, grid, decoder
+
+    def times(self, denoiser: AnyDenoiser) -> list[float]:
+        """From noise to data."""
+        process, grid = base_process(denoiser.process), self.grid
+        if grid is None and process.cutoff > 0 and not isinstance(denoiser.process, Chain):
+            grid = Graded()
+        times = chain_times(denoiser, self.steps, grid)
+        _refuse_noiseless(process, times[-1])
+        return times
+
+    @torch.no_grad()
+    def log_prob(
+        self, denoiser: AnyDenoiser, x0: Tree, noise: Noise, condition: dict[str, Any]
+    ) -> tuple[Float[Tensor, "batch"], PathInfo]:
+        process, rows = base_process(denoiser.process), batch_size(x0)
+        model = _Model(denoiser, self.times(denoiser), self.decoder or decoders.default_decoder(process))
+        spaces = [leaf for _, leaf in tree_leaves(process.state_space)]
+        per_row = sum(leaf.dimension * (leaf.size if isinstance(leaf, Finite) else 1) for leaf in spaces)
+        every, chunk, parts = noise.repeated(self.paths), max(1, ENTRIES // per_row), []
+        for i in range(0, rows * self.paths, chunk):  # [paths, rows], flattened
+            row = torch.arange(i, min(i + chunk, rows * self.paths), device=noise.rows.device)
+            source = every.at()
+            source.rows = every.rows[row]
+            row = row % rows
+            parts.append(model.log_weight(map_leaves(lambda v, row=row: v[row], x0), source, _rows(condition, row, rows)))
+        log_prob, error, effective = weighted(torch.cat(parts).reshape(self.paths, rows))
+        info = PathInfo(
+            f"a bound on the log-density of the ancestral chain of {len(model.times) - 1} steps",
+            bound=True,
+            error=error,
+            calls=model.calls,
+            rows=model.rows,
+            dimension=process.space.dimension,
+            effective=effective,
+        )
+        return log_prob, info
+
+
+def weighted(
+    log_w: Float[Tensor, "paths batch"],
+) -> tuple[Float[Tensor, "batch"], Float[Tensor, "batch"] | None, Float[Tensor, "batch"]]:
+    """The logarithm of the weights' mean, its standard error (None for a single path), and the effective number of paths."""
+    paths, total = len(log_w), log_w.logsumexp(0)
+    possible = total > -torch.inf
+    effective = torch.where(possible, (-2 * (log_w - total)).neg().logsumexp(0).neg().exp(), 0.0)
+    error = None
+    if paths > 1:
+        error = torch.where(possible, ((paths / effective - 1).clamp_min(0) / (paths - 1)).sqrt(), torch.inf)
+    return total - log(paths), error, effective
+
+
+def _wide(x: Tree) -> Tree:
+    """Numbers in float64."""
+    return map_leaves(lambda v: v.double() if v.dtype.is_floating_point else v, x)
+
+
+def _as(x: Tree, like: Tree) -> Tree:
+    """Numbers in the precision of another tree."""
+    if isinstance(x, dict):
+        return {name: _as(part, like[name]) for name, part in x.items()}
+    return x.to(like.dtype) if x.dtype.is_floating_point else x
+
+
+def _rows(condition: dict[str, Any], row: Tensor, rows: int) -> dict[str, Any]:
+    """Some rows' share of the condition."""
+    return {
+        name: value[row] if isinstance(value, Tensor) and value.ndim and len(value) == rows else value
+        for name, value in condition.items()
+    }
+
+
+def _refuse_noiseless(process: Process, low: float, name: str = "") -> None:
+    """Numbers without noise at the last time: their last kernel is a point, which has no density."""
+    if isinstance(process, Product):
+        for leaf, part in process.leaves.items():
+            _refuse_noiseless(part, low, f" of leaf '{leaf}'")
+    if isinstance(process, Gaussian) and process.noiseless(low):
+        raise ValueError(
+            f"sigma{name} is 0 at the last time t = {low:g}, where numbers have no density: end the grid before"
+        )

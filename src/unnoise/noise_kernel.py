@@ -1,0 +1,57 @@
+"""The bits of `unnoise.noise` in one kernel, for accelerators.
+
+Written out in torch the counter is some twenty passes over int64 and float64 arrays; fused, it writes each number once.
+The bits are the same, so uniforms are; normals agree up to rounding of the quantile.  Where Triton is missing, torch's way
+is used.
+"""
+
+import torch
+from torch import Tensor
+
+try:
+    import triton
+    import triton.language as tl
+    from triton.language.extra import libdevice
+except ImportError:  # CPU installations of torch come without it
+    triton = None
+
+BLOCK = 1024
+
+
+def available(device: torch.device) -> bool:
+    return triton is not None and device.type == "cuda"
+
+
+if triton is not None:
+
+    @triton.jit
+    def _mix(x):
+        x = x + -7046029254386353131
+        x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
+        x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
+        return x ^ ((x >> 31) & 0x1FFFFFFFF)
+
+    @triton.jit
+    def _numbers(rows, out, key_low, key_high, width, total, NORMAL: tl.constexpr, BLOCK: tl.constexpr):
+        key = (key_high.to(tl.int64) << 32) | key_low.to(tl.int64)
+        index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        inside = index < total
+        row = _mix(tl.load(rows + index // width, mask=inside, other=0) ^ key)
+        bits = _mix(_mix(row + (index % width) * -7046029254386353131) ^ key)
+        value = (((bits >> 12) & 0xFFFFFFFFFFFFF).to(tl.float64) + 0.5) * 2.220446049250313e-16
+        if NORMAL:
+            value = libdevice.normcdfinv(value)
+        tl.store(out + index, value.to(out.dtype.element_ty), mask=inside)
+
+
+def numbers(rows: Tensor, key: int, shape: tuple[int, ...], dtype: torch.dtype, normal: bool) -> Tensor:
+    """One array of the shape per row: uniform on (0, 1), or standard normal."""
+    out = torch.empty(len(rows), *shape, dtype=dtype, device=rows.device)
+    total = out.numel()
+    if total:
+        grid = (-(-total // BLOCK),)
+        # the key goes in two halves, each below 2^32: a launcher specialises on the type that fits an argument
+        low, high = key & 0xFFFFFFFF, (key >> 32) & 0xFFFFFFFF
+        with torch.cuda.device(rows.device):
+            _numbers[grid](rows, out, low, high, total // len(rows), total, NORMAL=normal, BLOCK=BLOCK)
+    return out

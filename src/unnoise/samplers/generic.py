@@ -1,0 +1,133 @@
+"""A step for anything with a generator: drift, diffusion and jumps, frozen for a while.
+
+A generator L has parameters at each state and time: a drift b and a diffusion a of numbers, the rates mu(y) of categories to
+their destinations, births and deaths per unit of counts.  Freeze them at x and let the process run:
+
+    numbers        x + h b + sqrt(h a) z
+    categories     hold, or leap to y with mu(y)/mu          (see `samplers.leaps`)
+    counts         each unit dies with probability 1 - e^{-h death}; Poisson(h birth) come
+
+One such move over a step is Euler's rule, of order 1 in law.  Two of them are the trapezoidal rule,
+
+    x*  from x by  L(x, t)  over theta h,
+    x_s from x* by  [a_1 L(x*, t - theta h) - a_2 L(x, t)]_+  over (1 - theta) h,
+    a_1 = 1/(2 theta (1 - theta)),  a_2 = a_1 - 1,
+
+which is of order 2 in law where nothing is cut to 0.  All leaves of a product move at once on the same two network calls, so
+that the rule holds for the joint state: nothing is split.
+"""
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from unnoise.generators import Local
+from unnoise.noise import Noise
+from unnoise.processes import Process
+from unnoise.processes.count_laws import Thinned
+from unnoise.samplers.base import OneStep, Problem
+from unnoise.samplers.leaps import LOG_HUGE, leap
+from unnoise.shapes import Tree
+from unnoise.spaces import Counts, Euclidean, Space
+
+Frozen = dict[str, Tensor]  # the parameters of one leaf by name
+
+
+def freeze(space: Space, local: Tree, x: Tree) -> Tree:
+    """A generator's parameters at the rows of a batch."""
+    if isinstance(local, dict):
+        return {name: freeze(space.leaves[name], part, x[name]) for name, part in local.items()}  # type: ignore
+    assert isinstance(local, Local)
+    if isinstance(space, Euclidean):
+        diffusion = torch.zeros_like(x) if local.diffusion is None else local.diffusion
+        return {"drift": local.drift, "diffusion": diffusion.expand_as(x)}
+    assert local.log_rates is not None
+    rates = local.log_rates.double().clamp_max(LOG_HUGE).exp()
+    if isinstance(space, Counts):
+        down, up = rates.unbind(-1)
+        return {"deaths": down / x.clamp_min(1), "births": up}
+    return {"rates": rates}
+
+
+def move(space: Space, covariance: Tree, frozen: Tree, x: Tree, h: Tensor, noise: Noise) -> Tree:
+    """Run the frozen generator for a time h."""
+    if isinstance(x, dict):
+        return {
+            name: move(
+                space.leaves[name],  # type: ignore[attr-defined]
+                covariance[name],
+                frozen[name],
+                x[name],
+                h,
+                noise.at(name),
+            )
+            for name in x
+        }
+    if isinstance(space, Euclidean):
+        z = noise.normal(tuple(x.shape[1:]), x.dtype)
+        spread = (h * frozen["diffusion"]).sqrt().to(x.dtype) * z
+        return x + (h * frozen["drift"]).to(x.dtype) + (spread if covariance is None else covariance.colour(spread))
+    if isinstance(space, Counts):
+        deaths = h * frozen["deaths"]
+        return Thinned(torch.zeros_like(x), x, (-deaths).exp(), -torch.expm1(-deaths), h * frozen["births"]).draw(noise)
+    return leap(x, frozen["rates"], h).draw(noise)
+
+
+def covariances(local: Tree) -> Tree:
+    return {name: covariances(part) for name, part in local.items()} if isinstance(local, dict) else local.covariance
+
+
+class FromGenerator(OneStep):
+    """Euler's rule (order 1), or with `theta` the trapezoidal rule (order 2 where nothing is cut), for any generator."""
+
+    def __init__(self, theta: float | None = None):
+        if theta is not None and not 0 < theta < 1:
+            raise ValueError(f"theta = {theta:g}: choose it in (0, 1), or leave it out for Euler's rule")
+        self.theta = theta
+        self.order, self.stages = (1, 1) if theta is None else (2, 2)
+
+    def refuse(self, process: Process) -> str | None:
+        if not process.has_generator:
+            return "FromGenerator needs rates, and a chain by matrices has no generator: use Ancestral"
+        return None
+
+    def init(self, problem: Problem) -> dict:
+        problem.info.clipped = torch.zeros((), dtype=torch.float64, device=problem.device)
+        return {}
+
+    def stage_times(self, problem, memory):
+        theta = self.theta
+        return [(t,) if theta is None else (t, t - theta * (t - s)) for t, s in pairwise(problem.times.tolist())]
+
+    def stage(self, problem, memory, prediction, x, i, k, noise):
+        local, space = prediction.local(), problem.process.state_space
+        frozen, h = freeze(space, local, x), problem.clock[i] - problem.clock[i + 1]
+        self._refuse_infinite(frozen, problem.times[i].item())
+        if k == 1:
+            frozen = self._extrapolated(problem, frozen, memory["frozen"])
+        memory["frozen"] = frozen
+        share = 1.0 if self.theta is None else self.theta if k == 0 else 1 - self.theta
+        return move(space, covariances(local), frozen, x, share * h, noise)
+
+    def _extrapolated(self, problem: Problem, now: Tree, before: Tree) -> Tree:
+        if isinstance(next(iter(now.values())), dict):
+            return {name: self._extrapolated(problem, now[name], before[name]) for name in now}
+        assert self.theta is not None
+        a = 1 / (2 * self.theta * (1 - self.theta))
+        mixed = {name: a * now[name] - (a - 1) * before[name] for name in now}
+        kept = {name: value if name == "drift" else value.clamp_min(0) for name, value in mixed.items()}
+        lost = sum((kept[name] - mixed[name]).sum().double() for name in kept)
+        whole = sum(kept[name].sum().double() for name in kept if name != "drift")
+        problem.info.clipped = problem.info.clipped + lost / whole.clamp_min(1e-300) / problem.steps  # type: ignore
+        return kept
+
+    def _refuse_infinite(self, frozen: Tree, t: float) -> None:
+        for value in frozen.values():
+            if isinstance(value, dict):
+                self._refuse_infinite(value, t)
+            elif value.device.type == "cpu" and not bool((value.abs() < 1e80).all()):
+                raise ValueError(
+                    f"the generator at t = {t:g} is infinite, since alpha is 0 there: start the grid before t = 1, use a "
+                    f"schedule with alpha_1 > 0, or Ancestral"
+                )
