@@ -49,6 +49,14 @@ class AnyDenoiser(nn.Module):
     def forward(self, x_t: Tree, t: Tree, **condition: Any) -> Prediction: ...
 
 
+def rows_of(condition: dict[str, Any], rows: Tensor, count: int) -> dict[str, Any]:
+    """The share of some rows of a batch of `count` in its condition; what has no entry per row stays as it is."""
+    return {
+        name: value[rows] if isinstance(value, Tensor) and value.ndim and len(value) == count else value
+        for name, value in condition.items()
+    }
+
+
 def base_process(process: Process) -> Process:
     return process.process if isinstance(process, Chain) else process
 

@@ -79,6 +79,10 @@ class Noise:
         """An independent source under a further key: a step, a leaf's name, a purpose."""
         return self._with(self._key, self.rows, self._labels + labels)
 
+    def of(self, rows: Tensor) -> "Noise":
+        """The source of some of the rows."""
+        return self._with(self._key, self.rows[rows], self._labels)
+
     def repeated(self, times: int) -> "Noise":
         """Each row `times` over, with independent numbers in each copy (copy-major: [times, rows] flattened)."""
         copy = torch.arange(times, device=self.rows.device).repeat_interleave(len(self.rows))

@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unnoise.denoiser import AnyDenoiser
+from unnoise.denoiser import AnyDenoiser, rows_of
 from unnoise.laws import sum_coordinates
 from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
 from unnoise.noise import Noise
@@ -125,12 +125,7 @@ class Dequantised(Likelihood):
         count, several = len(x0), noise.repeated(self.draws)
         bins = x0.repeat(self.draws, *[1] * (x0.ndim - 1))
         x, log_q = self.draw(bins, several.at("dequantise"), network_of(denoiser)[0])
-        repeated = {
-            name: value.repeat(self.draws, *[1] * (value.ndim - 1))
-            if isinstance(value, Tensor) and value.ndim and len(value) == count
-            else value
-            for name, value in condition.items()
-        }
+        repeated = rows_of(condition, torch.arange(count, device=x0.device).repeat(self.draws), count)
         log_p, info = self.method.log_prob(denoiser, x, several, repeated)
         weights = (log_p - log_q).reshape(self.draws, count)
         info.density += f", over bins of width {self.width:g}"

@@ -27,12 +27,14 @@ from unnoise.spaces import batch_size, first_leaf
 
 FEW_STATES = 4096
 FEW_COORDINATES = 16
+PROBES = 4  # of a trace that is estimated: enough to know its error
 
 
 def default_method(process: Process) -> Likelihood:
     """What `likelihood` uses unless told."""
     if not isinstance(process, Chain) and ProbabilityFlow().refuse(process) is None:
-        return ProbabilityFlow(trace="exact" if process.space.dimension <= FEW_COORDINATES else "hutchinson")
+        few = process.space.dimension <= FEW_COORDINATES
+        return ProbabilityFlow() if few else ProbabilityFlow("hutchinson", probes=PROBES)
     space = base_process(process).state_space
     return Enumeration() if enumerable(space) and how_many(space) <= FEW_STATES else PathWeighted()
 

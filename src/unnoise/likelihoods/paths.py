@@ -41,7 +41,7 @@ import torch
 from torch import Tensor
 
 from unnoise.checks import leaf_time
-from unnoise.denoiser import AnyDenoiser, base_process
+from unnoise.denoiser import AnyDenoiser, base_process, rows_of
 from unnoise.generators.neighbours import tree_leaves
 from unnoise.laws import sum_coordinates
 from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
@@ -173,10 +173,8 @@ class PathWeighted(Likelihood):
         every, chunk, parts = noise.repeated(self.paths), max(1, ENTRIES // per_row), []
         for i in range(0, rows * self.paths, chunk):  # [paths, rows], flattened
             row = torch.arange(i, min(i + chunk, rows * self.paths), device=noise.rows.device)
-            source = every.at()
-            source.rows = every.rows[row]
-            row = row % rows
-            parts.append(model.log_weight(map_leaves(lambda v, row=row: v[row], x0), source, _rows(condition, row, rows)))
+            source, row = every.of(row), row % rows
+            parts.append(model.log_weight(map_leaves(lambda v, row=row: v[row], x0), source, rows_of(condition, row, rows)))
         log_prob, error, effective = weighted(torch.cat(parts).reshape(self.paths, rows))
         info = PathInfo(
             f"a bound on the log-density of the ancestral chain of {len(model.times) - 1} steps",
@@ -213,14 +211,6 @@ def _as(x: Tree, like: Tree) -> Tree:
     if isinstance(x, dict):
         return {name: _as(part, like[name]) for name, part in x.items()}
     return x.to(like.dtype) if x.dtype.is_floating_point else x
-
-
-def _rows(condition: dict[str, Any], row: Tensor, rows: int) -> dict[str, Any]:
-    """Some rows' share of the condition."""
-    return {
-        name: value[row] if isinstance(value, Tensor) and value.ndim and len(value) == rows else value
-        for name, value in condition.items()
-    }
 
 
 def _refuse_noiseless(process: Process, low: float, name: str = "") -> None:

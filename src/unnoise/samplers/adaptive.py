@@ -23,7 +23,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from unnoise.denoiser import AnyDenoiser, base_process
+from unnoise.denoiser import AnyDenoiser, base_process, rows_of
 from unnoise.predictions import Clean, ContinuousPrediction, Flow, Prediction, ProductPrediction
 from unnoise.processes import Gaussian, Process, Product
 from unnoise.samplers.base import Problem, Sampler, on_host
@@ -71,10 +71,7 @@ class FlowField:
 
     def predict(self, x: Tree, t: Float[Tensor, "batch"], rows: Int[Tensor, "batch"]) -> Prediction:
         """What the network says of some rows of the batch, by leaf."""
-        condition = {
-            name: value[rows] if isinstance(value, Tensor) and value.ndim and len(value) == self.rows else value
-            for name, value in self.condition.items()
-        }
+        condition = rows_of(self.condition, rows, self.rows)
         self.record.calls += 1
         self.record.rows += len(rows)
         prediction = self.denoiser(x, t, **condition).by_leaf()

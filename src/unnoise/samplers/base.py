@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from unnoise.denoiser import AnyDenoiser, Denoiser, base_process
+from unnoise.denoiser import AnyDenoiser, Denoiser, base_process, rows_of
 from unnoise.noise import Noise
 from unnoise.predictions import Prediction
 from unnoise.processes import Process
@@ -117,13 +117,9 @@ class Problem:
         """The denoiser on some rows of the batch, with their share of the condition; None: on all."""
         if rows is None:
             return self.predict(x, t)
-        count = batch_size(x)
+        condition = rows_of(self.condition, rows, batch_size(x))
         x = map_leaves(lambda leaf: leaf[rows], x)
         t = t[rows] if t.ndim else t
-        condition = {
-            name: value[rows] if isinstance(value, Tensor) and value.ndim and len(value) == count else value
-            for name, value in self.condition.items()
-        }
         self.info.calls += 1
         self.info.rows += len(rows)
         return self.denoiser(x, t, **condition)

@@ -11,6 +11,7 @@ with a place for it.
 """
 
 from collections.abc import Callable
+from itertools import product
 from math import ceil, prod
 from typing import Any
 
@@ -41,10 +42,10 @@ class Number:
         row, k, count = ids // self.width, ids % self.width, edges.shape[-1] - 1
         before = self.asked[row, k]
         choice = torch.zeros_like(ids)
-        for coordinate, often in {(int(a), int(b)) for a, b in torch.stack([k, before], -1).reshape(-1, 2).unique(dim=0)}:
-            digit = self.ledger.digit((self.key, coordinate, often), count)
+        for coordinate, often in product(range(self.width), range(int(before.max()) + 1) if ids.numel() else ()):
             here = (k == coordinate) & (before == often)
-            choice = torch.where(here, digit[row], choice)
+            if bool(here.any()):
+                choice = torch.where(here, self.ledger.digit((self.key, coordinate, often), count)[row], choice)
         chosen = choice.clamp_max(count - 1).unsqueeze(-1)
         low, high = (edges.gather(-1, chosen + n).squeeze(-1) for n in (0, 1))
         self.low[row, k] = torch.maximum(self.low[row, k], low)
@@ -80,7 +81,9 @@ class Ledger:
     def uniform(self, key: tuple, shape: tuple[int, ...]) -> "Chance":
         number = self.uniforms.setdefault(key, Number(self, key, prod(shape)))
         ids = torch.arange(self.rows * number.width).reshape(self.rows, *shape)
-        return Chance.of(ids, torch.ones(ids.shape, dtype=torch.float64), torch.zeros(ids.shape, dtype=torch.float64), number)
+        return Chance.of(
+            ids, torch.ones(ids.shape, dtype=torch.float64), torch.zeros(ids.shape, dtype=torch.float64), number
+        )
 
     def normal(self, key: tuple, shape: tuple[int, ...]) -> Tensor:
         if key not in self.nodes:
@@ -135,7 +138,9 @@ class Chance(Tensor):
         if name in ("__get__", "dim", "size", "numel", "__len__"):
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
-        raise TypeError(f"a number that is drawn goes through torch.{name}, of which branches know nothing: compare it instead")
+        raise TypeError(
+            f"a number that is drawn goes through torch.{name}, of which branches know nothing: compare it instead"
+        )
 
 
 def reshaped(name: str) -> Callable:

@@ -38,22 +38,124 @@ def run_of(sampler: Sampler, denoiser: AnyDenoiser, times: Tensor) -> Callable[[
 
 
 class Units(Noise):
-    """Noise with a single entry 1 in each row: first to be asked, first laid out.  `asked` is shared by its children."""
+    """Noise with a single entry 1: each number that is asked for has a row of its own, after the `places` given out before."""
 
-    def __init__(self, rows: int, first: int, labels: tuple = (), asked: dict[tuple, int] | None = None):
-        self.first, self.labels, self.rows = first, labels, torch.arange(rows)
-        self.asked = {} if asked is None else asked
+    def __init__(self, rows: int, places: dict[tuple, tuple[int, int]], first: int, labels: tuple = ()):
+        self.places, self.first, self.labels, self.rows = places, first, labels, torch.arange(rows)
 
     def at(self, *labels: int | str) -> "Units":
-        return Units(len(self.rows), self.first, self.labels + labels, self.asked)
+        return Units(len(self.rows), self.places, self.first, self.labels + labels)
 
     def normal(self, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.float64) -> Tensor:
         width = torch.Size(shape).numel()
-        start = self.asked.setdefault(self.labels, self.first + sum(self.asked.values()) if False else self._next(width))
+        start, _ = self.places.setdefault(self.labels, (self.end, width))
         out = torch.zeros(len(self.rows), width, dtype=torch.float64)
         if start + width <= len(self.rows):
             out[start : start + width] = torch.eye(width, dtype=torch.float64)
         return out.reshape(-1, *shape)
 
-    def _next(self, width: int) -> int:
-        return self.first + width * len(self.asked)
+    @property
+    def end(self) -> int:
+        """The row after the last that was given out."""
+        return max([self.first, *(start + width for start, width in list(self.places.values())[-1:])])
+
+
+def split(x: Float[Tensor, "rows d"], widths: dict[str, int] | None) -> Tree:
+    return x if widths is None else dict(zip(widths, x.split(list(widths.values()), 1), strict=True))
+
+
+def joined(x: Tree) -> Float[Tensor, "rows d"]:
+    return torch.cat(list(x.values()), 1) if isinstance(x, dict) else x
+
+
+def moments(
+    sampler: Sampler,
+    denoiser: AnyDenoiser,
+    times: Float[Tensor, "times"],
+    mean: Float[Tensor, "d"],
+    covariance: Float[Tensor, "d d"],
+    widths: dict[str, int] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of the last state of a linear method from a normal first one; `widths` of a product's leaves."""
+    d, places = len(mean), dict[tuple, tuple[int, int]]()
+    run = run_of(sampler, denoiser, times)
+
+    def last(rows: int) -> Tensor:
+        x = torch.zeros(rows, d, dtype=torch.float64)
+        x[1 : 1 + d] = torch.eye(d, dtype=torch.float64)
+        return joined(run(Units(rows, places, 1 + d), split(x, widths)))
+
+    last(1 + d)  # to see what is drawn
+    y = last(Units(0, places, 1 + d).end)
+    columns = (y[1:] - y[0]).T
+    move, draws = columns[:, :d], columns[:, d:]
+    return move @ mean + y[0], move @ covariance @ move.T + draws @ draws.T
+
+
+# --- categories
+
+
+def kernel(sampler: Sampler, denoiser: AnyDenoiser, times: Float[Tensor, "times"], layout: Layout) -> Float[Tensor, "n n"]:
+    """P[x, y] of a run over these times."""
+    process = cast(FiniteProcess, denoiser.process)
+    points = cast(Tensor, states(process.state_space))
+    out, weight = branches(run_of(sampler, denoiser, times), points, layout)
+    n, base = len(points), int(points.max()) + 1
+    scale = base ** torch.arange(points[0].numel())
+    code = torch.zeros(base ** points[0].numel(), dtype=torch.long)
+    code[(points.reshape(n, -1) * scale).sum(1)] = torch.arange(n)
+    target = code[(out.reshape(*weight.shape, -1) * scale).sum(-1)]
+    return torch.zeros(n, n, dtype=torch.float64).scatter_add(1, target, weight)
+
+
+def finite_law(
+    sampler: Sampler, denoiser: AnyDenoiser, times: Float[Tensor, "times"], law: Float[Tensor, "n"], whole: bool = False
+) -> Float[Tensor, "n"]:
+    """The law of the last state, step by step; `whole` takes the run in one piece, for a method with a plan of all steps."""
+    layout: Layout = {}
+    pieces = [times] if whole else [times[i : i + 2] for i in range(len(times) - 1)]
+    for piece in pieces:
+        law = law @ kernel(sampler, denoiser, piece, layout)
+    return law
+
+
+# --- a number and a category
+
+
+def expectations(
+    sampler: Sampler, oracle: Oracle, times: Float[Tensor, "times"], tests: list[Callable[[np.ndarray, int], np.ndarray]]
+) -> np.ndarray:
+    """E phi of the last state for functions phi(x, c), from a first state with the law of its time; leaves "x" and "c"."""
+    points = REACH * np.cos(np.pi * (np.arange(DEGREE) + 0.5) / DEGREE)
+    u = np.stack([[phi(points, c) + 0 * points for c in (0, 1)] for phi in tests])  # [tests, 2, points]
+    x, c = (leaf.flatten() for leaf in torch.meshgrid(torch.as_tensor(points.copy()), torch.arange(2), indexing="ij"))
+    layout: Layout = {}
+    for i in reversed(range(len(times) - 1)):
+        run = run_of(sampler, oracle, times[i : i + 2])
+        out, weight = branches(run, {"x": x.unsqueeze(1), "c": c.unsqueeze(1)}, layout)
+        at, which = (out[name].reshape(weight.shape).numpy() for name in ("x", "c"))
+        value = polynomials(u, points)(at.clip(-REACH, REACH))  # [tests, 2, states, copies]
+        value = np.where(which == 0, value[:, 0], value[:, 1])
+        u = (value * weight.numpy()).sum(-1).reshape(len(tests), DEGREE, 2).transpose(0, 2, 1)
+    fitted = polynomials(u, points)
+    return integrals(oracle, float(times[0]), lambda line: fitted(line))
+
+
+def polynomials(u: np.ndarray, points: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    coefficients = np.polynomial.chebyshev.chebfit(points / REACH, u.reshape(-1, DEGREE).T, DEGREE - 1)
+
+    def value(x: np.ndarray) -> np.ndarray:
+        return np.polynomial.chebyshev.chebval(x / REACH, coefficients).reshape(*u.shape[:-1], *x.shape)
+
+    return value
+
+
+def integrals(oracle: Oracle, t: float, functions: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """The integral of functions [tests, 2, points] against the marginal law at t."""
+    line = torch.linspace(-REACH, REACH, 4001, dtype=torch.float64)
+    values, total = functions(line.numpy()), 0.0
+    for c in (0, 1):
+        state = {"x": line.unsqueeze(1), "c": torch.full((len(line), 1), c)}
+        density = oracle.log_marginal(state, t).exp().numpy() * float(line[1] - line[0])
+        total = total + (density * values[:, c]).sum(-1)
+    return np.asarray(total)

@@ -1,0 +1,233 @@
+"""Problems on which the error of a sampler can be computed: Gaussian data, tables, and products of both.
+
+Numbers.  With C_t = alpha^2 C + sigma^2 I, whose eigenvectors do not depend on time, the reverse SDE of stochasticity eta
+takes a deviation from the mean alpha_t m, along an axis with eigenvalues c_t, from time b to time a by the factor
+
+    K = (alpha_b/alpha_a)^(eta^2) (c_a/c_b)^((1 + eta^2)/2)
+
+and leaves the marginal law as it is.  eta = 0 is the probability flow.  A law starts away from the mean where eta is known:
+at the mean D = m would hide errors of the drift.
+
+Categories.  The law of a table at any time is known, so the error is the total variation from it (its sum, twice the usual).
+
+Products.  Two leaves of numbers are one normal law.  For a number whose mean and variance depend on a category errors are
+those of a few expectations.
+"""
+
+from abc import ABC, abstractmethod
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unnoise.denoiser import AnyDenoiser
+from unnoise.generators.kolmogorov import states
+from unnoise.noise import Noise
+from unnoise.oracles import Oracle, conditional_gaussian, table
+from unnoise.predictions import Clean, ProductPrediction
+from unnoise.predictions.variance import Variance
+from unnoise.processes import FiniteProcess, Gaussian, Masking, Product, RateMatrix, Uniform
+from unnoise.processes.rates import nearest_neighbour
+from unnoise.samplers import AdaptiveODE, Problem, Sampler
+from unnoise.schedules import Cosine, LinearBeta
+from unnoise.shapes import Tree
+from unnoise.verify.finite_kernels import marginal_matrix
+from unnoise.verify.sampler_laws import expectations, finite_law, integrals, moments
+
+M = torch.tensor([0.7, -0.3], dtype=torch.float64)
+C = torch.tensor([[0.5, 0.2], [0.2, 0.3]], dtype=torch.float64)
+EYE = torch.eye(2, dtype=torch.float64)
+STEADY = LinearBeta(2.0, 2.0)
+PEAKED = torch.tensor([0.19, 0.05, 0.12, 0.21, 0.07, 0.04, 0.03, 0.16, 0.13], dtype=torch.float64)
+MILD = torch.tensor([11, 9, 10, 12, 10, 8, 9, 11, 10], dtype=torch.float64) / 90  # no rate is halved by another coordinate
+
+
+class Setting(ABC):
+    """A problem with an exact answer."""
+
+    process: str
+    prediction: str
+    quantity = "order in law"
+    panel: str
+
+    @abstractmethod
+    def error(self, sampler: Sampler, steps: int) -> float:
+        """After so many even steps."""
+
+    def point(self, sampler: Sampler, steps: int) -> tuple[float, float]:
+        """What the error is plotted over, and the error."""
+        return float(steps), self.error(sampler, steps)
+
+
+def even(high: float, low: float, steps: int) -> Tensor:
+    return torch.linspace(high, low, steps + 1, dtype=torch.float64)
+
+
+def noised(schedule, t: float) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of x_t."""
+    alpha, sigma = schedule.alpha(t), schedule.sigma(t)
+    return alpha * M, alpha**2 * C + sigma**2 * EYE
+
+
+class Exact(AnyDenoiser):
+    """The posterior mean of Gaussian data, E[x_0 | x_t] = m + A (x_t - alpha m), by a matrix per time."""
+
+    def __init__(self, process: Gaussian, variance: Variance | None = None):
+        super().__init__()
+        self.process, self.variance = process, variance
+
+    def forward(self, x_t: Tree, t: Tree, **condition) -> Clean:
+        if len(x_t) and t.ndim and bool((t != t[0]).any()):
+            values = [self.mean(x_t[i : i + 1], t[i]) for i in range(len(x_t))]
+            return Clean(torch.cat(values), self.process, x_t, t, self.variance)
+        return Clean(self.mean(x_t, t.reshape(-1)[0]), self.process, x_t, t, self.variance)
+
+    def mean(self, x_t: Tensor, t: Tensor) -> Tensor:
+        schedule = self.process.schedule
+        mean, covariance = noised(schedule, t)
+        return M + (x_t - mean) @ torch.linalg.solve(covariance, schedule.alpha(t) * C)
+
+
+class Numbers(Setting):
+    """Normal data in two coordinates."""
+
+    process, prediction, low, high = "Gaussian/Cosine", "Clean", 0.05, 0.95
+    panel = "law, numbers"
+
+    def __init__(self, eta: float | None = None, variance: Variance | None = None, schedule=None):
+        self.gaussian = Gaussian((2,), schedule or Cosine())
+        self.denoiser, self.eta = Exact(self.gaussian, variance), eta
+
+    def factor(self, eta: float) -> Tensor:
+        schedule = self.gaussian.schedule
+        (values_b, axes), (values_a, _) = (torch.linalg.eigh(noised(schedule, t)[1]) for t in (self.high, self.low))
+        fall = schedule.alpha(self.high) / schedule.alpha(self.low)
+        return axes @ torch.diag(fall ** (eta**2) * (values_a / values_b) ** ((1 + eta**2) / 2)) @ axes.T
+
+    def error(self, sampler, steps):
+        schedule = self.gaussian.schedule
+        (mean, covariance), (last_mean, last_covariance) = (noised(schedule, t) for t in (self.high, self.low))
+        if self.eta is not None:
+            away = torch.tensor([0.5, -1.0], dtype=torch.float64)
+            mean, last_mean = mean + away, last_mean + self.factor(self.eta) @ away
+        found = moments(sampler, self.denoiser, even(self.high, self.low, steps), mean, covariance)
+        gaps = found[0] - last_mean, found[1] - last_covariance
+        return float(sum(gap.square().sum() for gap in gaps) ** 0.5)
+
+
+class Flow(Numbers):
+    """Trajectories of the probability flow from a few points."""
+
+    quantity, panel = "order of the flow", "flow"
+
+    def run(self, sampler: Sampler, steps: int) -> tuple[Problem, float]:
+        schedule = self.gaussian.schedule
+        away = torch.tensor([[1.0, 0.3], [-0.4, 1.2], [0.8, -0.9]], dtype=torch.float64) * schedule.sigma(self.high)
+        x, exact = noised(schedule, self.high)[0] + away, noised(schedule, self.low)[0] + away @ self.factor(0.0)
+        problem = Problem(self.denoiser, even(self.high, self.low, steps), Noise(0, len(x)), {})
+        last = sampler.run(problem, x, lambda i, y: None)
+        return problem, float((last - exact).square().mean().sqrt())
+
+    def error(self, sampler, steps):
+        return self.run(sampler, steps)[1]
+
+
+class Tolerance(Flow):
+    """The same for a method that chooses its steps: over network calls, at tolerances 10^-n."""
+
+    def point(self, sampler, steps):
+        problem, error = self.run(AdaptiveODE(10.0**-steps, 10.0**-steps), 1)
+        return float(problem.info.calls), error
+
+
+class Looked(AnyDenoiser):
+    """An oracle on a small space, asked once for every state and then looked up; all rows are at one time."""
+
+    def __init__(self, oracle: Oracle):
+        super().__init__()
+        self.oracle, self.process = oracle, oracle.process
+        self.points = cast(Tensor, states(cast(FiniteProcess, oracle.process).state_space))
+
+    def forward(self, x_t: Tree, t: Tree, **condition):
+        told = self.oracle(self.points, t.reshape(-1)[0])
+        size = int(self.points.max()) + 1
+        scale = size ** torch.arange(self.points.shape[1])
+        place = torch.zeros(size ** self.points.shape[1], dtype=torch.long)
+        place[(self.points * scale).sum(1)] = torch.arange(len(self.points))
+        return type(told)(told.value[place[(x_t * scale).sum(1)]], told.process, x_t, t)
+
+
+class Categories(Setting):
+    """Two coordinates of three categories, by a table."""
+
+    prediction, panel, high, low = "Posterior", "law, categories", 0.8, 0.3
+
+    def __init__(self, name: str, law: Tensor = PEAKED, whole: bool = False):
+        process: FiniteProcess
+        if name == "Masking":
+            process, self.process = Masking(3, (2,)), "Masking/Linear"
+        elif name == "Uniform":
+            process, self.process = Uniform(3, (2,), STEADY), "Uniform/LinearBeta"
+        else:
+            process, self.process = RateMatrix(nearest_neighbour(3), (2,), STEADY), "RateMatrix/LinearBeta"
+        self.oracle, self.whole = table(process, law), whole
+        self.denoiser = Looked(self.oracle)
+
+    def marginal(self, t: float) -> Tensor:
+        process, data = self.oracle.process, self.oracle.process.space.states()
+        return marginal_matrix(process, data, states(process.state_space), t) @ self.oracle.log_prob(data).exp()
+
+    def error(self, sampler, steps):
+        law = finite_law(sampler, self.denoiser, even(self.high, self.low, steps), self.marginal(self.high), self.whole)
+        return float((law - self.marginal(self.low)).abs().sum())
+
+
+class JointNormal(AnyDenoiser):
+    """The posterior mean of two leaves of numbers with one normal law."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.process = Product(a=Gaussian((1,), Cosine()), b=Gaussian((1,), Cosine()))
+        self.whole = Exact(Gaussian((2,), Cosine()))
+
+    def forward(self, x_t: Tree, t: Tree, **condition):
+        value = self.whole.mean(torch.cat([x_t["a"], x_t["b"]], 1), t.reshape(-1)[0])
+        leaves = {
+            name: Clean(value[:, k : k + 1], self.process.leaves[name], x_t[name], t)  # type: ignore[arg-type]
+            for k, name in enumerate("ab")
+        }
+        return ProductPrediction(leaves, self.process, x_t, t)  # type: ignore[arg-type]
+
+
+class TwoNumbers(Setting):
+    process, prediction, panel, high, low = "Product(a, b)/Cosine", "Clean", "law, products", 0.9, 0.1
+
+    def error(self, sampler, steps):
+        (mean, covariance), last = (noised(Cosine(), t) for t in (self.high, self.low))
+        times = even(self.high, self.low, steps)
+        found = moments(sampler, JointNormal(), times, mean, covariance, {"a": 1, "b": 1})
+        return max(float((f - e).abs().max()) for f, e in zip(found, last, strict=True))
+
+
+class NumberAndCategory(Setting):
+    """A number whose mean and variance depend on a category, with rates that stay near each other."""
+
+    process, prediction, panel, high, low = "Product(x, c)/LinearBeta", "-", "law, products", 0.75, 0.35
+
+    def __init__(self) -> None:
+        product = Product(x=Gaussian((1,), STEADY), c=Uniform(2, (1,), STEADY))
+        means = torch.tensor([[-0.4], [0.4]], dtype=torch.float64)
+        variances = torch.tensor([[[0.6]], [[0.8]]], dtype=torch.float64)
+        self.oracle = conditional_gaussian(product, torch.tensor([0.45, 0.55]), means, variances)
+        self.tests = [
+            lambda x, c: np.cos(x + 0.3),
+            lambda x, c: x * (c == 1),
+            lambda x, c: 1.0 * (c == 1) + 0 * x,
+            lambda x, c: x**2,
+        ]
+
+    def error(self, sampler, steps):
+        found = expectations(sampler, self.oracle, even(self.high, self.low, steps), self.tests)
+        exact = integrals(self.oracle, self.low, lambda line: np.stack([[f(line, c) for c in (0, 1)] for f in self.tests]))
+        return float(np.abs(found - exact).max())

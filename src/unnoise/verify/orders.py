@@ -1,0 +1,201 @@
+"""The order of every sampler, computed and fitted.
+
+A method of order p has an error of c h^p on a fixed interval inside (0, 1).  Errors are computed, not drawn
+(`verify.order_settings`), for several numbers of steps; the order is the slope of log error over log steps, by least squares
+over the last three.  It is to be within 0.25 of the one that the sampler states.
+
+Steps are many enough that the next power of h does not show, and few enough that the error stays well above rounding.  Some
+need finer ones: with a third D the SDE form of DPM-Solver++ has an error of order 3 that is the larger one on coarse grids.
+
+`CASES` has an entry for each method with an order; those that have none stand in `WITHOUT`, with the reason.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from unnoise import samplers
+from unnoise.predictions import variance as variances
+from unnoise.samplers import (
+    DDIM,
+    DEIS,
+    AdaptiveODE,
+    Ancestral,
+    CategoricalDDIM,
+    DetailedBalance,
+    DPMSolverPP,
+    Euler,
+    EulerMaruyama,
+    Exponential,
+    FromGenerator,
+    Heun,
+    Langevin,
+    Leaves,
+    PredictorCorrector,
+    Remasking,
+    Reveal,
+    Routed,
+    Sampler,
+    TauLeaping,
+    ThetaRK2,
+    ThetaTrapezoidal,
+    UniPC,
+)
+from unnoise.samplers.remasking import Loop, Rate
+from unnoise.schedules import LinearBeta
+from unnoise.verify.order_settings import (
+    MILD,
+    Categories,
+    Flow,
+    NumberAndCategory,
+    Numbers,
+    Setting,
+    Tolerance,
+    TwoNumbers,
+)
+from unnoise.verify.rows import Row
+
+TOLERANCE, FITTED = 0.25, 3
+FINE, COARSE, FEW = (16, 32, 64, 128, 256), (8, 16, 32, 64), (3, 6, 12)
+
+WITHOUT = {
+    "FirstHitting": "exact: every coordinate is revealed at its own time",
+    "Gillespie": "exact: events at their own times",
+    "Uniformization": "exact: events at their own times",
+    "Frozen": "moves nothing",
+    "Sampler": "base class",
+    "Stepping": "base class",
+    "OneStep": "base class",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method on a problem."""
+
+    text: str
+    sampler: Sampler
+    setting: Setting
+    counts: tuple[int, ...]
+    order: int | None = None  # where the method has another than it states, for a reason that `note` gives
+    note: str = ""
+    brief: bool = False
+
+    @property
+    def stated(self) -> int:
+        order = self.sampler.order if self.order is None else self.order
+        assert order is not None
+        return order
+
+    @property
+    def label(self) -> str:
+        return f"{self.text}, {self.note}" if self.note else self.text
+
+    def points(self) -> list[tuple[float, float]]:
+        """Steps and errors."""
+        return [self.setting.point(self.sampler, n) for n in self.counts]
+
+
+def slope(points: list[tuple[float, float]]) -> float:
+    """The order, by least squares in logarithms; NaN where an error is 0 or no number."""
+    if not all(0 < error < math.inf for _, error in points):
+        return math.nan
+    x, y = ([math.log(p[k]) for p in points] for k in (0, 1))
+    x_mean, y_mean = sum(x) / len(x), sum(y) / len(y)
+    covariance = sum((a - x_mean) * (b - y_mean) for a, b in zip(x, y, strict=True))
+    return -covariance / sum((a - x_mean) ** 2 for a in x)
+
+
+def row_of(case: Case, points: list[tuple[float, float]]) -> Row:
+    setting, fitted = case.setting, slope(points[-FITTED:])
+    error = abs(fitted - case.stated)
+    return Row(
+        setting.process, setting.prediction, case.label, setting.quantity, case.stated, fitted, error, TOLERANCE
+    )  # fmt: skip
+
+
+def flows() -> Iterator[Case]:
+    on = Flow()
+    yield Case("DDIM()", DDIM(), on, FINE)
+    yield Case("EulerMaruyama(eta=0)", EulerMaruyama(eta=0.0), on, FINE)
+    for order in (1, 2, 3):
+        yield Case(f"Exponential({order})", Exponential(order), on, FINE)
+    for order in (2, 3):
+        yield Case(f"DPMSolverPP({order})", DPMSolverPP(order), on, FINE, brief=True)
+    for order in (2, 3):
+        yield Case(f"UniPC({order})", UniPC(order), on, FINE)
+    for order in (1, 2, 3):
+        yield Case(f"DEIS({order})", DEIS(order), on, FINE)
+    yield Case("Heun()", Heun(), on, FINE)
+    yield Case("AdaptiveODE()", AdaptiveODE(), Tolerance(), (4, 5, 6, 7, 8, 9, 10), note="over calls")
+
+
+def laws_of_numbers() -> Iterator[Case]:
+    for eta in (0.5, 1.0):
+        yield Case(f"DDIM(eta={eta:g})", DDIM(eta), Numbers(eta), FINE, brief=eta == 1)
+    for eta in (0.5, 1.0):
+        yield Case(f"EulerMaruyama(eta={eta:g})", EulerMaruyama(eta), Numbers(eta), FINE)
+    yield Case("Exponential(1, eta=1)", Exponential(1, eta=1.0), Numbers(1.0), FINE)
+    yield Case("Exponential(2, eta=0.5)", Exponential(2, eta=0.5), Numbers(0.5), FINE)
+    yield Case("DPMSolverPP(2, sde=True)", DPMSolverPP(2, sde=True), Numbers(1.0), FINE, brief=True)
+    yield Case("DPMSolverPP(3, sde=True)", DPMSolverPP(3, sde=True), Numbers(1.0), (128, 256, 512, 1024))
+    yield Case("Heun(churn=4)", Heun(churn=4.0), Numbers(), FINE)
+    yield Case("Ancestral()", Ancestral(), Numbers(1.0, variances.Posterior()), FINE, note="posterior variance")
+    yield Case("Ancestral()", Ancestral(), Numbers(1.0, variances.Forward()), FINE, note="forward variance")
+    yield Case("PredictorCorrector(Ancestral(), Langevin())", PredictorCorrector(Ancestral(), Langevin()), Numbers(), FINE)
+    yield Case("PredictorCorrector(DDIM(), Langevin())", PredictorCorrector(DDIM(), Langevin()), Numbers(), FINE)
+    for theta, text in ((None, "FromGenerator()"), (0.5, "FromGenerator(0.5)")):
+        yield Case(text, FromGenerator(theta), Numbers(1.0, schedule=LinearBeta()), FINE)
+
+
+def laws_of_categories() -> Iterator[Case]:
+    masking, uniform, rates = Categories("Masking"), Categories("Uniform"), Categories("RateMatrix")
+    mild = Categories("Uniform", MILD)
+    for on in (masking, uniform, rates):
+        yield Case("Ancestral()", Ancestral(), on, COARSE)
+    yield Case("Euler()", Euler(), masking, COARSE)
+    yield Case("Euler()", Euler(), uniform, COARSE, brief=True)
+    yield Case("Euler(hold=False)", Euler(hold=False), uniform, COARSE)
+    yield Case("Euler(minimal=True)", Euler(minimal=True), uniform, COARSE)
+    yield Case("Euler(gamma=0.5)", Euler(gamma=0.5), uniform, COARSE)
+    yield Case("TauLeaping()", TauLeaping(), uniform, COARSE)
+    yield Case("TauLeaping(ordinal=True)", TauLeaping(ordinal=True), rates, COARSE)
+    for theta in (0.3, 0.5):
+        text, sampler = f"ThetaTrapezoidal({theta:g})", ThetaTrapezoidal(theta)
+        yield Case(text, sampler, mild, COARSE, brief=theta == 0.5)
+        yield Case(text, sampler, uniform, (16, 32, 64, 128), 1, "rates cut")
+    yield Case("ThetaRK2()", ThetaRK2(), uniform, COARSE)
+    yield Case("Reveal()", Reveal(), Categories("Masking", whole=True), (4, 8, 16))
+    for on in (masking, uniform):
+        yield Case("CategoricalDDIM()", CategoricalDDIM(), on, COARSE)
+    yield Case("CategoricalDDIM(rate=3)", CategoricalDDIM(rate=3.0), uniform, COARSE)
+    yield Case("Routed('random')", Routed("random"), uniform, COARSE)
+    yield Case("Remasking(Rate(2))", Remasking(Rate(2.0)), masking, COARSE)
+    text, balance = "PredictorCorrector(Euler(), DetailedBalance())", PredictorCorrector(Euler(), DetailedBalance())
+    yield Case(text, balance, uniform, COARSE)
+    yield Case("FromGenerator()", FromGenerator(), uniform, COARSE)
+    yield Case("FromGenerator(0.5)", FromGenerator(0.5), mild, COARSE)
+
+
+def laws_of_products() -> Iterator[Case]:
+    pair, mixed = TwoNumbers(), NumberAndCategory()
+    two = DPMSolverPP(2), DPMSolverPP(2, sde=True), DPMSolverPP(3)
+    yield Case("Leaves(DPMSolverPP(3))", Leaves(two[2]), pair, FINE)
+    yield Case("Leaves(Heun())", Leaves(Heun()), pair, FINE)
+    yield Case("Leaves(Ancestral())", Leaves(Ancestral()), pair, FINE)
+    yield Case("Leaves(a=DPMSolverPP(2), b=UniPC(2))", Leaves(a=two[0], b=UniPC(2)), pair, FINE)
+    yield Case("Leaves(a=DPMSolverPP(3), b=DPMSolverPP(2, sde=True))", Leaves(a=two[2], b=two[1]), pair, FINE)
+    yield Case("Leaves(a=Heun(), b=DDIM())", Leaves(a=Heun(), b=DDIM()), pair, FINE)
+    yield Case("Leaves(x=DDIM(), c=Euler())", Leaves(x=DDIM(), c=Euler()), mixed, (4, 8, 16), brief=True)
+    text, both = "Leaves(x=EulerMaruyama(), c=TauLeaping())", Leaves(x=EulerMaruyama(), c=TauLeaping())
+    yield Case(text, both, mixed, (4, 8, 16))
+    text, both = "Leaves(x=FromGenerator(0.4), c=ThetaTrapezoidal(0.4))", Leaves(x=FromGenerator(0.4), c=ThetaTrapezoidal(0.4))
+    yield Case(text, both, mixed, FEW)
+    yield Case("FromGenerator()", FromGenerator(), mixed, (4, 8, 16))
+    yield Case("FromGenerator(0.5)", FromGenerator(0.5), mixed, FEW)
+
+
+def cases(brief: bool = False) -> list[Case]:
+    found = [case for build in (flows, laws_of_numbers, laws_of_categories, laws_of_products) for case in build()]
+    return [case for case in found if case.brief or not brief]
