@@ -63,9 +63,10 @@ class CapturedRun:
             self._run(problem, self.sampler.prepared(problem))
         torch.cuda.current_stream().wait_stream(stream)
         problem.info = self.info = Info(times=self.times)
-        self.memory, self.graph = self.sampler.prepared(problem), torch.cuda.CUDAGraph()  # read by every replay, so kept
+        memory, self.graph = self.sampler.prepared(problem), torch.cuda.CUDAGraph()
+        self.kept = problem, memory  # every replay reads their tensors
         with torch.cuda.graph(self.graph):
-            self.x = self._run(problem, self.memory)
+            self.x = self._run(problem, memory)
 
     def _run(self, problem: Problem, memory: dict) -> Tree:
         prior = self.denoiser.process.prior(self.n, self.dtype, self.device)

@@ -94,7 +94,7 @@ class FromGenerator(OneStep):
 
     def init(self, problem: Problem) -> dict:
         problem.info.clipped = torch.zeros((), dtype=torch.float64, device=problem.device)
-        return {}
+        return {"times": problem.times.tolist()}
 
     def stage_times(self, problem, memory):
         theta = self.theta
@@ -103,7 +103,7 @@ class FromGenerator(OneStep):
     def stage(self, problem, memory, prediction, x, i, k, noise):
         local, space = prediction.local(), problem.process.state_space
         frozen, h = freeze(space, local, x), problem.clock[i] - problem.clock[i + 1]
-        self._refuse_infinite(frozen, problem.times[i].item())
+        self._refuse_infinite(frozen, memory["times"][i])
         if k == 1:
             frozen = self._extrapolated(problem, frozen, memory["frozen"])
         memory["frozen"] = frozen

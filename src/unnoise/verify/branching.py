@@ -23,7 +23,7 @@ from unnoise.noise import Noise
 from unnoise.shapes import Float, Tree
 from unnoise.spaces import batch_size, map_leaves
 
-NODES = 12
+NODES = 8
 Axis = tuple[tuple, int, int]  # the key of a number, its coordinate, how often it was asked before
 Layout = dict[Axis, int]  # the number of outcomes on each axis; kept from run to run, so that it is found once
 
@@ -204,9 +204,9 @@ def floor(u: Any) -> Tensor:
 
 HANDLERS: dict[str, Callable] = {
     **{name: reshaped(name) for name in ("flatten", "reshape", "unsqueeze", "squeeze", "contiguous", "__getitem__")},
-    **{name: add for name in ("add", "__add__", "__radd__")},
-    **{name: mul for name in ("mul", "__mul__", "__rmul__")},
-    **{name: less for name in ("lt", "__lt__")},
+    **dict.fromkeys(("add", "__add__", "__radd__"), add),
+    **dict.fromkeys(("mul", "__mul__", "__rmul__"), mul),
+    **dict.fromkeys(("lt", "__lt__"), less),
     "where": where,
     "clamp_max": lambda u, limit: u,  # a rounding guard: it has no mass
     "searchsorted": searchsorted,

@@ -29,8 +29,8 @@ from unnoise.predictions import Clean, ProductPrediction
 from unnoise.predictions.variance import Variance
 from unnoise.processes import FiniteProcess, Gaussian, Masking, Product, RateMatrix, Uniform
 from unnoise.processes.rates import nearest_neighbour
-from unnoise.samplers import AdaptiveODE, Problem, Sampler
-from unnoise.schedules import Cosine, LinearBeta
+from unnoise.samplers import Problem, Sampler
+from unnoise.schedules import Cosine, LinearBeta, Schedule
 from unnoise.shapes import Tree
 from unnoise.verify.finite_kernels import marginal_matrix
 from unnoise.verify.sampler_laws import expectations, finite_law, integrals, moments
@@ -55,16 +55,12 @@ class Setting(ABC):
     def error(self, sampler: Sampler, steps: int) -> float:
         """After so many even steps."""
 
-    def point(self, sampler: Sampler, steps: int) -> tuple[float, float]:
-        """What the error is plotted over, and the error."""
-        return float(steps), self.error(sampler, steps)
-
 
 def even(high: float, low: float, steps: int) -> Tensor:
     return torch.linspace(high, low, steps + 1, dtype=torch.float64)
 
 
-def noised(schedule, t: float) -> tuple[Tensor, Tensor]:
+def noised(schedule: Schedule, t: float | Tensor) -> tuple[Tensor, Tensor]:
     """Mean and covariance of x_t."""
     alpha, sigma = schedule.alpha(t), schedule.sigma(t)
     return alpha * M, alpha**2 * C + sigma**2 * EYE
@@ -78,10 +74,11 @@ class Exact(AnyDenoiser):
         self.process, self.variance = process, variance
 
     def forward(self, x_t: Tree, t: Tree, **condition) -> Clean:
-        if len(x_t) and t.ndim and bool((t != t[0]).any()):
-            values = [self.mean(x_t[i : i + 1], t[i]) for i in range(len(x_t))]
-            return Clean(torch.cat(values), self.process, x_t, t, self.variance)
-        return Clean(self.mean(x_t, t.reshape(-1)[0]), self.process, x_t, t, self.variance)
+        if t.ndim and bool((t != t[0]).any()):  # rows with times of their own
+            value = torch.cat([self.mean(x_t[i : i + 1], t[i]) for i in range(len(x_t))])
+        else:
+            value = self.mean(x_t, t.reshape(-1)[0])
+        return Clean(value, self.process, x_t, t, self.variance)
 
     def mean(self, x_t: Tensor, t: Tensor) -> Tensor:
         schedule = self.process.schedule
@@ -92,11 +89,11 @@ class Exact(AnyDenoiser):
 class Numbers(Setting):
     """Normal data in two coordinates."""
 
-    process, prediction, low, high = "Gaussian/Cosine", "Clean", 0.05, 0.95
-    panel = "law, numbers"
+    prediction, panel, low, high = "Clean", "law, numbers", 0.05, 0.95
 
-    def __init__(self, eta: float | None = None, variance: Variance | None = None, schedule=None):
+    def __init__(self, eta: float | None = None, variance: Variance | None = None, schedule: Schedule | None = None):
         self.gaussian = Gaussian((2,), schedule or Cosine())
+        self.process = f"Gaussian/{type(self.gaussian.schedule).__name__}"
         self.denoiser, self.eta = Exact(self.gaussian, variance), eta
 
     def factor(self, eta: float) -> Tensor:
@@ -121,24 +118,13 @@ class Flow(Numbers):
 
     quantity, panel = "order of the flow", "flow"
 
-    def run(self, sampler: Sampler, steps: int) -> tuple[Problem, float]:
+    def error(self, sampler, steps):
         schedule = self.gaussian.schedule
         away = torch.tensor([[1.0, 0.3], [-0.4, 1.2], [0.8, -0.9]], dtype=torch.float64) * schedule.sigma(self.high)
         x, exact = noised(schedule, self.high)[0] + away, noised(schedule, self.low)[0] + away @ self.factor(0.0)
         problem = Problem(self.denoiser, even(self.high, self.low, steps), Noise(0, len(x)), {})
         last = sampler.run(problem, x, lambda i, y: None)
-        return problem, float((last - exact).square().mean().sqrt())
-
-    def error(self, sampler, steps):
-        return self.run(sampler, steps)[1]
-
-
-class Tolerance(Flow):
-    """The same for a method that chooses its steps: over network calls, at tolerances 10^-n."""
-
-    def point(self, sampler, steps):
-        problem, error = self.run(AdaptiveODE(10.0**-steps, 10.0**-steps), 1)
-        return float(problem.info.calls), error
+        return float((last - exact).square().mean().sqrt())
 
 
 class Looked(AnyDenoiser):

@@ -128,11 +128,13 @@ def expectations(
     """E phi of the last state for functions phi(x, c), from a first state with the law of its time; leaves "x" and "c"."""
     points = REACH * np.cos(np.pi * (np.arange(DEGREE) + 0.5) / DEGREE)
     u = np.stack([[phi(points, c) + 0 * points for c in (0, 1)] for phi in tests])  # [tests, 2, points]
-    x, c = (leaf.flatten() for leaf in torch.meshgrid(torch.as_tensor(points.copy()), torch.arange(2), indexing="ij"))
+    x, c = (
+        leaf.flatten() for leaf in torch.meshgrid(torch.as_tensor(points.copy()), torch.arange(2.0).double(), indexing="ij")
+    )
     layout: Layout = {}
     for i in reversed(range(len(times) - 1)):
         run = run_of(sampler, oracle, times[i : i + 2])
-        out, weight = branches(run, {"x": x.unsqueeze(1), "c": c.unsqueeze(1)}, layout)
+        out, weight = branches(run, {"x": x.unsqueeze(1), "c": c.long().unsqueeze(1)}, layout)
         at, which = (out[name].reshape(weight.shape).numpy() for name in ("x", "c"))
         value = polynomials(u, points)(at.clip(-REACH, REACH))  # [tests, 2, states, copies]
         value = np.where(which == 0, value[:, 0], value[:, 1])
