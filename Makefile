@@ -5,7 +5,7 @@ export PIP_CONSTRAINT := constraints/dev.txt
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test conformance bench bench-families pictures lint clean
+.PHONY: setup demo test conformance bench bench-families bench-samplers pictures lint clean
 setup: .venv/.ready
 
 .venv/.ready: pyproject.toml constraints/dev.txt
@@ -36,8 +36,17 @@ bench: bench-families
 bench-families: setup
 	$(BIN)/python benchmarks/families.py --out out
 
+.venv-peers/.ready: pyproject.toml constraints/dev.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/pip install --quiet --editable . diffusers flow_matching torchdiffeq
+	touch $@
+
+bench-samplers: .venv-peers/.ready
+	.venv-peers/bin/python -W ignore benchmarks/sampling_overhead.py
+	.venv-peers/bin/python benchmarks/flow_likelihood.py
+
 pictures: setup
 	$(BIN)/python docs/pictures.py
 
 clean:
-	rm -rf .venv out
+	rm -rf .venv .venv-peers out

@@ -27,6 +27,8 @@ from PIL import Image
 from torch import Tensor
 
 import unnoise as un
+from unnoise.verify import cases
+from unnoise.verify.order_picture import draw as draw_orders
 
 FOLDER = Path(__file__).parent / "pictures"
 WIDTH, DPI, LARGEST = 8.8, 120, 55_000
@@ -514,6 +516,14 @@ def correlated() -> Figure:
             axis.set_yticks([])
             axis.set_title(f"t = {t:g}" if process is white else "")
         line[0].set_ylabel(name)
+    return figure
+
+
+@picture
+def orders() -> Figure:
+    """Errors of every sampler with an order, computed; the slope of a line is the order."""
+    figure = sheet(12.0)
+    draw_orders([(case, case.points()) for case in cases()], figure)
     return figure
 
 

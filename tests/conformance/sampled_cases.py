@@ -213,8 +213,8 @@ class Number(Case):
         if not self.sampler.draws:
             first, last = self.distribution(self.start), self.distribution(self.last)
             return flow_gap(self.sampler, self.denoiser, self.times, first, last)
-        nodes = torch.linspace(-7, 7, 1401, dtype=torch.float64)
-        laws = [torch.diff(self.distribution(t)(nodes.unsqueeze(1) - 0.005), dim=0) for t in (self.start, self.last)]
+        nodes = torch.linspace(-6, 6, 601, dtype=torch.float64)
+        laws = [torch.diff(self.distribution(t)(nodes.unsqueeze(1) - 0.01), dim=0) for t in (self.start, self.last)]
         laws = [torch.cat([law, torch.zeros(1, 1, dtype=torch.float64)]) for law in laws]
         found = line_law(self.sampler, self.denoiser, self.times, laws[0], nodes, product_state=False)
         return float((found.cumsum(0) - laws[1].cumsum(0)).abs().max())
@@ -225,7 +225,7 @@ class Affine(AnyDenoiser):
 
     def __init__(self, oracle, variance=None):
         super().__init__()
-        self.oracle, self.process, self.variance = oracle, oracle.process, variance
+        self.oracle, self.process, self.variance = oracle.predicting(un.Velocity), oracle.process, variance
         d = oracle.process.space.shape[0]
         self.points = torch.cat([torch.zeros(1, d), torch.eye(d)]).double()
 

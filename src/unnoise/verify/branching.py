@@ -146,16 +146,17 @@ class Chance(Tensor):
 def reshaped(name: str) -> Callable:
     """An operation that only moves entries about."""
 
-    def apply(u: Chance, *args, **kwargs):
-        return Chance.of(*(getattr(part, name)(*args, **kwargs) for part in u.parts), u.number)  # type: ignore[attr-defined]
+    def apply(u: Any, *args, **kwargs) -> Chance:
+        ids, scale, shift = (getattr(part, name)(*args, **kwargs) for part in u.parts)
+        return Chance.of(ids, scale, shift, u.number)
 
     return apply
 
 
 def affine(u: Any, times: Any = 1.0, plus: Any = 0.0) -> Chance:
     ids, scale, shift = u.parts
-    scale, shift = times * scale, times * shift + plus
-    return Chance.of(*torch.broadcast_tensors(ids, scale, shift), u.number)
+    ids, scale, shift = torch.broadcast_tensors(ids, times * scale, times * shift + plus)
+    return Chance.of(ids, scale, shift, u.number)
 
 
 def add(a: Any, b: Any) -> Chance:
@@ -218,9 +219,13 @@ HANDLERS: dict[str, Callable] = {
 def branches(run: Callable[[Noise, Tree], Tree], x: Tree, layout: Layout) -> tuple[Tree, Float[Tensor, "states copies"]]:
     """All outcomes of `run(noise, x)`: leaves [states, copies, ...], and their probabilities."""
     starts = batch_size(x)
-    while True:
-        ledger = Ledger(starts, layout)
-        out = run(Branching(ledger), map_leaves(lambda leaf: leaf.repeat_interleave(ledger.copies, 0), x))
-        if not ledger.grown:
-            split = map_leaves(lambda leaf: leaf.reshape(starts, ledger.copies, *leaf.shape[1:]), out)
-            return split, ledger.weight().reshape(starts, ledger.copies)
+    ledger, out = laid_out(run, x, layout)
+    while ledger.grown:
+        ledger, out = laid_out(run, x, layout)
+    split = map_leaves(lambda leaf: leaf.reshape(starts, ledger.copies, *leaf.shape[1:]), out)
+    return split, ledger.weight().reshape(starts, ledger.copies)
+
+
+def laid_out(run: Callable[[Noise, Tree], Tree], x: Tree, layout: Layout) -> tuple[Ledger, Tree]:
+    ledger = Ledger(batch_size(x), layout)
+    return ledger, run(Branching(ledger), map_leaves(lambda leaf: leaf.repeat_interleave(ledger.copies, 0), x))

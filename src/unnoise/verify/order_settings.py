@@ -25,7 +25,7 @@ from unnoise.denoiser import AnyDenoiser
 from unnoise.generators.kolmogorov import states
 from unnoise.noise import Noise
 from unnoise.oracles import Oracle, conditional_gaussian, table
-from unnoise.predictions import Clean, ProductPrediction
+from unnoise.predictions import Clean, Prediction, ProductPrediction
 from unnoise.predictions.variance import Variance
 from unnoise.processes import FiniteProcess, Gaussian, Masking, Product, RateMatrix, Uniform
 from unnoise.processes.rates import nearest_neighbour
@@ -71,17 +71,18 @@ class Exact(AnyDenoiser):
 
     def __init__(self, process: Gaussian, variance: Variance | None = None):
         super().__init__()
-        self.process, self.variance = process, variance
+        self.process = self.gaussian = process
+        self.variance = variance
 
     def forward(self, x_t: Tree, t: Tree, **condition) -> Clean:
         if t.ndim and bool((t != t[0]).any()):  # rows with times of their own
             value = torch.cat([self.mean(x_t[i : i + 1], t[i]) for i in range(len(x_t))])
         else:
             value = self.mean(x_t, t.reshape(-1)[0])
-        return Clean(value, self.process, x_t, t, self.variance)
+        return Clean(value, self.gaussian, x_t, t, self.variance)
 
     def mean(self, x_t: Tensor, t: Tensor) -> Tensor:
-        schedule = self.process.schedule
+        schedule = self.gaussian.schedule
         mean, covariance = noised(schedule, t)
         return M + (x_t - mean) @ torch.linalg.solve(covariance, schedule.alpha(t) * C)
 
@@ -161,7 +162,7 @@ class Categories(Setting):
         self.denoiser = Looked(self.oracle)
 
     def marginal(self, t: float) -> Tensor:
-        process, data = self.oracle.process, self.oracle.process.space.states()
+        process, data = self.oracle.process, states(self.oracle.process.space)
         return marginal_matrix(process, data, states(process.state_space), t) @ self.oracle.log_prob(data).exp()
 
     def error(self, sampler, steps):
@@ -174,16 +175,16 @@ class JointNormal(AnyDenoiser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.process = Product(a=Gaussian((1,), Cosine()), b=Gaussian((1,), Cosine()))
+        self.leaf = Gaussian((1,), Cosine())
+        self.process = self.product = Product(a=self.leaf, b=self.leaf)
         self.whole = Exact(Gaussian((2,), Cosine()))
 
     def forward(self, x_t: Tree, t: Tree, **condition):
         value = self.whole.mean(torch.cat([x_t["a"], x_t["b"]], 1), t.reshape(-1)[0])
-        leaves = {
-            name: Clean(value[:, k : k + 1], self.process.leaves[name], x_t[name], t)  # type: ignore[arg-type]
-            for k, name in enumerate("ab")
+        leaves: dict[str, Prediction] = {
+            name: Clean(value[:, k : k + 1], self.leaf, x_t[name], t) for k, name in enumerate("ab")
         }
-        return ProductPrediction(leaves, self.process, x_t, t)  # type: ignore[arg-type]
+        return ProductPrediction(leaves, self.product, x_t, t)
 
 
 class TwoNumbers(Setting):

@@ -38,7 +38,7 @@ def run_of(sampler: Sampler, denoiser: AnyDenoiser, times: Tensor) -> Callable[[
 
 
 class Units(Noise):
-    """Noise with a single entry 1: each number that is asked for has a row of its own, after the `places` given out before."""
+    """Noise with single entries 1: each number that is asked for has a row of its own, kept in `places`."""
 
     def __init__(self, rows: int, places: dict[tuple, tuple[int, int]], first: int, labels: tuple = ()):
         self.places, self.first, self.labels, self.rows = places, first, labels, torch.arange(rows)
@@ -140,7 +140,7 @@ def expectations(
         value = np.where(which == 0, value[:, 0], value[:, 1])
         u = (value * weight.numpy()).sum(-1).reshape(len(tests), DEGREE, 2).transpose(0, 2, 1)
     fitted = polynomials(u, points)
-    return integrals(oracle, float(times[0]), lambda line: fitted(line))
+    return integrals(oracle, float(times[0]), fitted)
 
 
 def polynomials(u: np.ndarray, points: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
