@@ -14,7 +14,7 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
-from unnoise import noise_kernel
+from unnoise.kernels import noise as fused
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
@@ -95,14 +95,14 @@ class Noise:
 
     def uniform(self, shape: tuple[int, ...] = ()) -> Tensor:
         """float64 numbers in the open interval (0, 1), one array of the shape per row."""
-        if noise_kernel.available(self.rows.device):
-            return noise_kernel.numbers(self.rows, self.key, shape, torch.float64, normal=False)
+        if fused.available(self.rows.device):
+            return fused.numbers(self.rows, self.key, shape, torch.float64, normal=False)
         return (_shift(self._bits(shape), 12).double() + 0.5) * 2.0**-52
 
     def normal(self, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.float64) -> Tensor:
         """Standard normal numbers, one array of the shape per row: quantiles in float64, rounded once."""
-        if noise_kernel.available(self.rows.device):
-            return noise_kernel.numbers(self.rows, self.key, shape, dtype, normal=True)
+        if fused.available(self.rows.device):
+            return fused.numbers(self.rows, self.key, shape, dtype, normal=True)
         return torch.special.ndtri(self.uniform(shape)).to(dtype)
 
     def shared_uniform(self) -> Tensor:

@@ -1,0 +1,1 @@
+"""Fused accelerator paths, each with a plain reference elsewhere that tests run."""
