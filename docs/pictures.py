@@ -31,7 +31,7 @@ from unnoise.verify import cases
 from unnoise.verify.order_picture import draw as draw_orders
 
 FOLDER = Path(__file__).parent / "pictures"
-WIDTH, DPI, LARGEST = 8.8, 120, 55_000
+WIDTH, DPI, SMALLER, LARGEST = 8.8, 120, 100, 55_000
 COLOURS = ["#1f6fb4", "#d1495b", "#2e8b57", "#e08e1b", "#7a4fa3", "#00897b", "#8d6e63", "#c2185b", "#5b6770"]
 LAW, PATHS = "Blues", "Greys"  # colour maps of laws alone, and of laws behind paths
 STYLE = {
@@ -54,15 +54,23 @@ def picture(draw: Callable[[], Figure]) -> Callable[[], Figure]:
 
 
 def save(name: str, figure: Figure) -> None:
-    """As a PNG, of as few colours as keep it small."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, dpi=DPI)
-    plt.close(figure)
-    image, file = Image.open(buffer).convert("RGB"), FOLDER / f"{name}.png"
+    """As a PNG, of as few colours as keep it small; one with much text of fewer points as well."""
+    file = FOLDER / f"{name}.png"
+    image = rendered(figure, DPI)
     image.save(file, optimize=True)
     for colours in (256, 128, 64, 32):
         if file.stat().st_size > LARGEST:
             image.quantize(colours, dither=Image.Dither.NONE).save(file, optimize=True)
+    if file.stat().st_size > LARGEST:
+        smaller, rare = rendered(figure, SMALLER), Image.Quantize.MAXCOVERAGE  # keeps the colours of thin lines
+        smaller.quantize(48, rare, dither=Image.Dither.NONE).save(file, optimize=True)
+    plt.close(figure)
+
+
+def rendered(figure: Figure, dpi: int) -> Image.Image:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, dpi=dpi)
+    return Image.open(buffer).convert("RGB")
 
 
 def times(steps: int, first: float = 0.0) -> Tensor:
@@ -522,7 +530,7 @@ def correlated() -> Figure:
 @picture
 def orders() -> Figure:
     """Errors of every sampler with an order, computed; the slope of a line is the order."""
-    figure = sheet(12.0)
+    figure = sheet(9.5)
     draw_orders([(case, case.points()) for case in cases()], figure)
     return figure
 

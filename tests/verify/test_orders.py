@@ -1,9 +1,12 @@
 """The order of every sampler is the one it states; a sampler that is wrong, or is forgotten, fails."""
 
+import sys
+
 import pytest
 import torch
 
 import unnoise as un
+from unnoise.cli import verify as command
 from unnoise.laws import Categorical
 from unnoise.samplers import (
     CategoricalDDIM,
@@ -19,7 +22,7 @@ from unnoise.samplers import (
 )
 from unnoise.samplers.reveal import Reveal
 from unnoise.verify.branching import branches
-from unnoise.verify.order_settings import Exact, Looked, noised
+from unnoise.verify.order_settings import C, Exact, Looked, M
 from unnoise.verify.orders import WITHOUT, Case, cases, measured, slope, unstated
 
 CASES = cases()
@@ -141,7 +144,7 @@ def test_a_first_step_without_a_second_call_loses_the_third_order(text, monkeypa
     case = the(text)
     monkeypatch.setattr(type(case.sampler), "start", lambda self, m: None)
     row, _ = measured(case)
-    assert not row.ok and row.ours == pytest.approx(2, abs=0.25)
+    assert not row.ok and row.ours < 2.7
 
 
 def test_wrong_chances_are_found(monkeypatch):
@@ -181,7 +184,7 @@ def test_branches_are_the_outcomes_of_a_draw():
     def run(noise, x):
         first = Categorical(p.log().expand(len(x), 1, 3)).draw(noise.at("first"))
         coin = noise.at("coin").uniform((1,))
-        low, high = coin < 0.25, coin < 0.25 + 0.1 * first
+        low, high = coin < 0.25, coin < 0.25 + 0.1 * first.double()
         again = (noise.at("three").uniform((1,)) * 3).long()
         return torch.where(low, -1, torch.where(high, first, 10 + again))
 
@@ -207,7 +210,7 @@ def test_normal_numbers_have_their_moments():
 def test_the_cheap_denoisers_are_the_oracles():
     process = un.Gaussian((2,), un.schedules.Cosine())
     x, t = torch.randn(5, 2, dtype=torch.float64), torch.tensor([0.1, 0.1, 0.4, 0.7, 0.9], dtype=torch.float64)
-    oracle = un.oracles.normal(process, *(part / 1.0 for part in (orders_m(), orders_c())))
+    oracle = un.oracles.normal(process, M, C)
     for at in (t, t[0]):
         torch.testing.assert_close(Exact(process)(x, at).value, oracle(x, at).to(un.Clean).value, rtol=0, atol=1e-12)
     setting = the("Euler()", "Masking").setting
@@ -216,14 +219,54 @@ def test_the_cheap_denoisers_are_the_oracles():
     torch.testing.assert_close(looked.step(0.3).probs, told.step(0.3).probs, rtol=0, atol=1e-14)
 
 
-def orders_m() -> torch.Tensor:
-    return noised(un.schedules.Cosine(), 0.0)[0]
-
-
-def orders_c() -> torch.Tensor:
-    return noised(un.schedules.Cosine(), 0.0)[1]
-
-
 def test_the_slope():
     assert slope([(n, 3.0 * n**-2.0) for n in (4, 8, 16)]) == pytest.approx(2)
     assert slope([(4, 1.0), (8, 0.0)]) != slope([(4, 1.0), (8, 0.0)])  # no number, and so no row that is right
+
+
+# --- the command
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """The command with two of the cases."""
+    chosen = [the("DDIM()"), the("Euler()", "Uniform")]
+    monkeypatch.setattr(command, "cases", lambda brief: chosen)
+
+
+def verify(capsys, **options) -> tuple[int, str]:
+    return command.Verify(**options).run(), capsys.readouterr().out
+
+
+def test_only_samplers(few, capsys, monkeypatch):
+    status, out = verify(capsys, only="samplers")
+    assert status == 0 and "2 checks of 2 orders of samplers in" in out
+    assert [line.split()[2] for line in out.splitlines()[2:4]] == ["DDIM()", "Euler()"]
+    monkeypatch.setattr(command, "checks", lambda subject, thorough: [])
+    status, out = verify(capsys, only="uniform/sizes")
+    assert status == 0 and "checks of 1 process in" in out and "order in law" not in out
+    status, out = verify(capsys, only="uniform/sizes,samplers")
+    assert status == 0 and "2 checks of 1 process and 2 orders of samplers in" in out
+
+
+def test_a_lost_order_fails_the_command(few, capsys, monkeypatch):
+    right = linear.ddim_row
+    monkeypatch.setattr(linear, "ddim_row", lambda *a: _stronger(right(*a)))
+    status, out = verify(capsys, only="samplers")
+    assert status == 1 and "1 failed" in out and "FAIL" in out
+
+
+def test_picture(few, capsys, tmp_path, monkeypatch):
+    file = tmp_path / "deep" / "orders.png"
+    assert verify(capsys, only="samplers", picture=file)[0] == 0
+    assert file.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" and file.stat().st_size > 20_000
+    with pytest.raises(ValueError, match="add samplers to --only"):
+        verify(capsys, only="gaussian", picture=file)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ValueError, match=r"pip install 'unnoise\[plot\]'"):
+        verify(capsys, only="samplers", picture=file)
+
+
+def test_a_brief_run_has_every_kind():
+    brief = cases(brief=True)
+    assert {case.setting.panel for case in brief} == {case.setting.panel for case in CASES} and len(brief) < 12

@@ -3,6 +3,7 @@
 from unnoise.objectives import decoders, weightings
 from unnoise.objectives.bound import Bound, Objective, bound
 from unnoise.objectives.learned_schedule import fit_schedule
+from unnoise.objectives.observed import Observed
 from unnoise.objectives.times import Count, Grid, Importance, Quadrature, Stratified, Times, Uniform
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "Grid",
     "Importance",
     "Objective",
+    "Observed",
     "Quadrature",
     "Stratified",
     "Times",

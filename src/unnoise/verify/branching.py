@@ -23,7 +23,7 @@ from unnoise.noise import Noise
 from unnoise.shapes import Float, Tree
 from unnoise.spaces import batch_size, map_leaves
 
-NODES = 8
+NODES = 6
 Axis = tuple[tuple, int, int]  # the key of a number, its coordinate, how often it was asked before
 Layout = dict[Axis, int]  # the number of outcomes on each axis; kept from run to run, so that it is found once
 

@@ -15,7 +15,8 @@ those of a few expectations.
 """
 
 from abc import ABC, abstractmethod
-from typing import cast
+from functools import lru_cache
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -38,7 +39,7 @@ from unnoise.verify.sampler_laws import expectations, finite_law, integrals, mom
 M = torch.tensor([0.7, -0.3], dtype=torch.float64)
 C = torch.tensor([[0.5, 0.2], [0.2, 0.3]], dtype=torch.float64)
 EYE = torch.eye(2, dtype=torch.float64)
-STEADY = LinearBeta(2.0, 2.0)
+STEADY, COSINE = LinearBeta(2.0, 2.0), Cosine()
 PEAKED = torch.tensor([0.19, 0.05, 0.12, 0.21, 0.07, 0.04, 0.03, 0.16, 0.13], dtype=torch.float64)
 MILD = torch.tensor([11, 9, 10, 12, 10, 8, 9, 11, 10], dtype=torch.float64) / 90  # no rate is halved by another coordinate
 
@@ -82,9 +83,15 @@ class Exact(AnyDenoiser):
         return Clean(value, self.gaussian, x_t, t, self.variance)
 
     def mean(self, x_t: Tensor, t: Tensor) -> Tensor:
-        schedule = self.gaussian.schedule
-        mean, covariance = noised(schedule, t)
-        return M + (x_t - mean) @ torch.linalg.solve(covariance, schedule.alpha(t) * C)
+        mean, gain = posterior_mean(self.gaussian.schedule, float(t))
+        return M + (x_t - mean) @ gain
+
+
+@lru_cache(8192)
+def posterior_mean(schedule: Schedule, t: float) -> tuple[Tensor, Tensor]:
+    """alpha m and A^T; many methods ask at the same times."""
+    mean, covariance = noised(schedule, t)
+    return mean, torch.linalg.solve(covariance, schedule.alpha(t) * C)
 
 
 class Numbers(Setting):
@@ -93,7 +100,7 @@ class Numbers(Setting):
     prediction, panel, low, high = "Clean", "law, numbers", 0.05, 0.95
 
     def __init__(self, eta: float | None = None, variance: Variance | None = None, schedule: Schedule | None = None):
-        self.gaussian = Gaussian((2,), schedule or Cosine())
+        self.gaussian = Gaussian((2,), schedule or COSINE)
         self.process = f"Gaussian/{type(self.gaussian.schedule).__name__}"
         self.denoiser, self.eta = Exact(self.gaussian, variance), eta
 
@@ -135,14 +142,16 @@ class Looked(AnyDenoiser):
         super().__init__()
         self.oracle, self.process = oracle, oracle.process
         self.points = cast(Tensor, states(cast(FiniteProcess, oracle.process).state_space))
+        size, width = int(self.points.max()) + 1, self.points.shape[1]
+        self.scale = size ** torch.arange(width)
+        self.place = torch.zeros(size**width, dtype=torch.long)
+        self.place[(self.points * self.scale).sum(1)] = torch.arange(len(self.points))
+        self.known: dict[float, Any] = {}  # many methods ask at the same times
 
     def forward(self, x_t: Tree, t: Tree, **condition):
-        told = self.oracle(self.points, t.reshape(-1)[0])
-        size = int(self.points.max()) + 1
-        scale = size ** torch.arange(self.points.shape[1])
-        place = torch.zeros(size ** self.points.shape[1], dtype=torch.long)
-        place[(self.points * scale).sum(1)] = torch.arange(len(self.points))
-        return type(told)(told.value[place[(x_t * scale).sum(1)]], told.process, x_t, t)
+        at = float(t.reshape(-1)[0])
+        told = self.known[at] if at in self.known else self.known.setdefault(at, self.oracle(self.points, at))
+        return type(told)(told.value[self.place[(x_t * self.scale).sum(1)]], told.process, x_t, t)
 
 
 class Categories(Setting):
@@ -175,9 +184,9 @@ class JointNormal(AnyDenoiser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.leaf = Gaussian((1,), Cosine())
+        self.leaf = Gaussian((1,), COSINE)
         self.process = self.product = Product(a=self.leaf, b=self.leaf)
-        self.whole = Exact(Gaussian((2,), Cosine()))
+        self.whole = Exact(Gaussian((2,), COSINE))
 
     def forward(self, x_t: Tree, t: Tree, **condition):
         value = self.whole.mean(torch.cat([x_t["a"], x_t["b"]], 1), t.reshape(-1)[0])
@@ -191,7 +200,7 @@ class TwoNumbers(Setting):
     process, prediction, panel, high, low = "Product(a, b)/Cosine", "Clean", "law, products", 0.9, 0.1
 
     def error(self, sampler, steps):
-        (mean, covariance), last = (noised(Cosine(), t) for t in (self.high, self.low))
+        (mean, covariance), last = (noised(COSINE, t) for t in (self.high, self.low))
         times = even(self.high, self.low, steps)
         found = moments(sampler, JointNormal(), times, mean, covariance, {"a": 1, "b": 1})
         return max(float((f - e).abs().max()) for f, e in zip(found, last, strict=True))

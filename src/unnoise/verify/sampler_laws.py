@@ -27,7 +27,7 @@ from unnoise.samplers import Problem, Sampler
 from unnoise.shapes import Float, Tree
 from unnoise.verify.branching import Layout, branches
 
-REACH, DEGREE = 7.0, 72  # numbers beyond REACH have no mass to speak of; degrees of the polynomials
+REACH, DEGREE = 7.0, 40  # numbers beyond REACH have no mass to speak of; degrees of the polynomials
 
 
 def run_of(sampler: Sampler, denoiser: AnyDenoiser, times: Tensor) -> Callable[[Noise, Tree], Tree]:
@@ -85,8 +85,10 @@ def moments(
         x[1 : 1 + d] = torch.eye(d, dtype=torch.float64)
         return joined(run(Units(rows, places, 1 + d), split(x, widths)))
 
-    last(1 + d)  # to see what is drawn
-    y = last(Units(0, places, 1 + d).end)
+    rows = 1 + d + d * (len(times) - 1)  # of a method that draws once in a step
+    y = last(rows)
+    needed = Units(0, places, 1 + d).end
+    y = last(needed) if needed > rows else y[:needed]
     columns = (y[1:] - y[0]).T
     move, draws = columns[:, :d], columns[:, d:]
     return move @ mean + y[0], move @ covariance @ move.T + draws @ draws.T

@@ -1,0 +1,225 @@
+"""Arrays of numbers: .npy, .npz, the IDX format, small images.
+
+The first axis counts examples.  Floats are numbers; they are centred and scaled, a table of vectors coordinate by
+coordinate, images (two axes or more) as a whole.  Small integers are levels: as numbers, each level is a bin of width
+2/levels in [-1, 1] and the middle of its bin stands for it; as categories, a level is a category.  An axis of 1 or 3
+channels may be first or last; states have it first.
+"""
+
+import gzip
+import io
+import struct
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unnoise.data.base import BadData, Format, Line
+from unnoise.data.files import read_bytes, suffix_of, write_bytes
+from unnoise.processes import Gaussian, Masking, Process
+from unnoise.schedules import Cosine
+from unnoise.shapes import Tree
+
+IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+LEVELS = 256  # distinct integers of an array that counts as levels
+
+
+@dataclass(kw_only=True)
+class Array(Format):
+    """What was understood of an array."""
+
+    kind = "array"
+    suffix = ".npy"
+
+    shape: list[int]  # of an example, as it is in the file
+    dtype: str  # numpy's name for the file's numbers
+    levels: int = 0  # number of levels of integers; 0: floats
+    low: int = 0  # the lowest level
+    categories: bool = False
+    channels_last: bool = False
+    mean: list[float] | None = None  # one for all coordinates, or one each
+    scale: list[float] | None = None
+
+    @classmethod
+    def fit(cls, path: Path, categories: bool = False) -> tuple["Array", Tree]:
+        values = load(path)
+        if values.dtype == bool:
+            values = values.astype(np.uint8)
+        last = values.ndim == 4 and values.shape[-1] in (1, 3) and values.shape[1] not in (1, 3)
+        own = cls(shape=list(values.shape[1:]), dtype=str(values.dtype), categories=categories, channels_last=last)
+        if np.issubdtype(values.dtype, np.integer):
+            low, high = int(values.min()), int(values.max())
+            full = values.dtype == np.uint8 and high > 127
+            own.low, own.levels = (0, 256) if full else (low, high - low + 1)
+            if own.levels > LEVELS:
+                own.low = own.levels = 0
+        if own.levels == 0:
+            if categories:
+                raise BadData(
+                    f"{path}: {values.dtype} from {values.min()} to {values.max()} is no set of at most {LEVELS} levels"
+                )
+            flat = values.reshape(len(values), -1).astype(np.float64)
+            if values.ndim <= 2:
+                mean, scale = flat.mean(0), flat.std(0)
+            else:
+                mean, scale = np.array([flat.mean()]), np.array([flat.std()])
+            own.mean, own.scale = mean.tolist(), np.where(scale > 0, scale, 1.0).tolist()
+        return own, own._encode(values, path)
+
+    def lines(self) -> list[Line]:
+        size = " × ".join(map(str, self.shape)) or "one number"
+        if self.categories:
+            return [Line(f"array {size}", "levels", f"{self.levels} from {self.low}", "Masking")]
+        what = (
+            f"{self.levels} levels from {self.low}"
+            if self.levels
+            else f"mean {self._shown(self.mean)}, scale {self._shown(self.scale)}"
+        )
+        return [Line(f"array {size}", "numbers", what, "Gaussian, cosine schedule")]
+
+    @staticmethod
+    def _shown(values: list[float] | None) -> str:
+        values = values or []
+        return ", ".join(f"{v:.3g}" for v in values[:3]) + (" ..." if len(values) > 3 else "")
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        return (self.shape[-1], *self.shape[:-1]) if self.channels_last else tuple(self.shape)
+
+    def process(self) -> Process:
+        return Masking(self.levels, self.state_shape) if self.categories else Gaussian(self.state_shape, Cosine())
+
+    @property
+    def width(self) -> float:
+        """Of a bin, where levels are numbers."""
+        return 2.0 / self.levels
+
+    def encode(self, path: Path) -> Tree:
+        values = load(path)
+        if list(values.shape[1:]) != self.shape:
+            raise BadData(
+                f"{path}: examples have shape {tuple(values.shape[1:])}; the model was trained on {tuple(self.shape)}"
+            )
+        return self._encode(values, path)
+
+    def _encode(self, values: np.ndarray, path: Path) -> Tree:
+        if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
+            where = np.argwhere(~np.isfinite(values))[0].tolist()
+            raise BadData(f"{path}: the entry {where} is {values[tuple(where)]}: drop or impute it first")
+        if self.channels_last:
+            values = np.moveaxis(values, -1, 1)
+        if not self.levels:
+            mean, scale = (np.array(v).reshape(-1) for v in (self.mean, self.scale))
+            flat = (values.reshape(len(values), -1) - mean) / scale
+            return torch.as_tensor(flat.reshape(values.shape), dtype=torch.float32)
+        level = torch.as_tensor(values.astype(np.int64)) - self.low
+        if bool(((level < 0) | (level >= self.levels)).any()):
+            raise BadData(
+                f"{path}: holds values outside {self.low} ... {self.low + self.levels - 1}, the levels of the model"
+            )
+        return level if self.categories else ((level + 0.5) * self.width - 1).float()
+
+    def values(self, x: Tree) -> np.ndarray:
+        """States as the numbers of the file."""
+        assert isinstance(x, Tensor)
+        if self.categories:
+            out = x.clamp(0, self.levels - 1).cpu().numpy() + self.low
+        elif self.levels:
+            level = ((x.double().cpu() + 1) / self.width).floor().clamp(0, self.levels - 1)
+            out = level.long().numpy() + self.low
+        else:
+            mean, scale = (np.array(v).reshape(-1) for v in (self.mean, self.scale))
+            out = (x.double().cpu().numpy().reshape(len(x), -1) * scale + mean).reshape(x.shape)
+        if self.channels_last:
+            out = np.moveaxis(out, 1, -1)
+        return out.astype(self.dtype)
+
+    def write(self, x: Tree, path: Path) -> None:
+        values, suffix = self.values(x), suffix_of(path)
+        if suffix == ".png":
+            write_bytes(path, picture(values, self))
+            return
+        buffer = io.BytesIO()
+        if suffix == ".npz":
+            np.savez(buffer, samples=values)
+        elif suffix in (".idx", ".ubyte") or path.name.endswith("ubyte"):
+            code = next(code for code, name in IDX_TYPES.items() if np.dtype(name).newbyteorder("=") == values.dtype)
+            buffer.write(struct.pack(">HBB", 0, code, values.ndim) + struct.pack(f">{values.ndim}I", *values.shape))
+            buffer.write(values.astype(IDX_TYPES[code]).tobytes())
+        else:
+            np.save(buffer, values)
+        write_bytes(path, buffer.getvalue())
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Array":
+        return cls(**data)
+
+
+def load(path: Path) -> np.ndarray:
+    """The array of a file, examples first."""
+    data, suffix = read_bytes(path), suffix_of(path)
+    try:
+        if suffix == ".npz":
+            archive = np.load(io.BytesIO(data), allow_pickle=False)
+            name = max(archive.files, key=lambda n: archive[n].size)
+            values = archive[name]
+        elif data[:6] == b"\x93NUMPY":
+            values = np.load(io.BytesIO(data), allow_pickle=False)
+        else:
+            values = idx(data)
+    except (ValueError, EOFError, KeyError, struct.error, OSError) as error:
+        raise BadData(f"{path}: is no array that can be read ({error})") from error
+    if values.dtype == object or not (np.issubdtype(values.dtype, np.number) or values.dtype == bool):
+        raise BadData(f"{path}: holds {values.dtype}, not numbers")
+    if values.ndim == 0 or not values.size:
+        raise BadData(f"{path}: the array has shape {values.shape}; expected examples along the first axis")
+    return values
+
+
+def is_idx(path: Path) -> bool:
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+        head = file.read(4)
+    return len(head) == 4 and head[:2] == b"\x00\x00" and head[2] in IDX_TYPES and 1 <= head[3] <= 4
+
+
+def idx(data: bytes) -> np.ndarray:
+    zero, code, axes = struct.unpack(">HBB", data[:4])
+    if zero or code not in IDX_TYPES:
+        raise ValueError("neither .npy nor IDX")
+    shape = struct.unpack(f">{axes}I", data[4 : 4 + 4 * axes])
+    values = np.frombuffer(data, IDX_TYPES[code], offset=4 + 4 * axes)
+    if values.size != prod(shape):
+        raise ValueError(f"{values.size} numbers for the shape {shape}")
+    return values.reshape(shape).astype(values.dtype.newbyteorder("="))
+
+
+def picture(values: np.ndarray, array: Array) -> bytes:
+    """A grid of images as PNG."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise BadData("PNG pictures need the package Pillow: pip install 'unnoise[data]'") from error
+    if values.ndim < 3:
+        raise BadData(f"examples of shape {tuple(array.shape)} are no images: write them as .npy")
+    if values.ndim == 4 and not array.channels_last:
+        values = np.moveaxis(values, 1, -1)
+    low, high = (array.low, array.low + array.levels - 1) if array.levels else (values.min(), values.max())
+    bright = np.clip((values.astype(np.float64) - low) / max(high - low, 1e-12) * 255, 0, 255).astype(np.uint8)
+    bright = bright[..., 0] if bright.ndim == 4 and bright.shape[-1] == 1 else bright
+    across = int(np.ceil(len(bright) ** 0.5))
+    height, width = bright.shape[1:3]
+    sheet = np.zeros((-(-len(bright) // across) * (height + 1), across * (width + 1), *bright.shape[3:]), np.uint8)
+    for i, image in enumerate(bright):
+        y, x = i // across * (height + 1), i % across * (width + 1)
+        sheet[y : y + height, x : x + width] = image
+    out, enlarge = io.BytesIO(), max(1, 320 // max(sheet.shape[:2]))
+    picture = Image.fromarray(sheet)
+    picture.resize((sheet.shape[1] * enlarge, sheet.shape[0] * enlarge), Image.Resampling.NEAREST).save(out, "PNG")
+    return out.getvalue()

@@ -1,0 +1,57 @@
+"""How a file becomes states, and samples become a file.
+
+A `Format` is what was understood of a file: it encodes files of the same kind as states of a space, says which process suits
+them, and writes states back in the form they came in.  It is plain data: `to_json` and `from_json` carry it with a trained model.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from unnoise.processes import Process
+from unnoise.shapes import Tree
+
+
+class BadData(ValueError):
+    """A file that cannot be used.  The message is one line: it names the file, the row or column, and what to do."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """What was understood of one part of the data, for people to read."""
+
+    part: str  # a column, or "text", "pixels", ...
+    kind: str  # number, count, ordinal, category, boolean, date, letters, ...
+    values: str  # a range, or how many categories and the first of them
+    process: str  # the noise chosen for it
+
+
+class Format(ABC):
+    """Base of all formats."""
+
+    kind: ClassVar[str]  # its name in a registry and in saved runs
+    suffix: ClassVar[str]  # of the files it writes unless told otherwise, such as ".csv"
+
+    @abstractmethod
+    def lines(self) -> list[Line]:
+        """What was understood, part by part."""
+
+    @abstractmethod
+    def process(self) -> Process:
+        """A forward process on the space of the states."""
+
+    @abstractmethod
+    def encode(self, path: Path) -> Tree:
+        """The states of a file of this format: tensors with one row per example; `BadData` where it does not fit."""
+
+    @abstractmethod
+    def write(self, x: Tree, path: Path) -> None:
+        """States as a file, in the form they came in."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]: ...
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls, data: dict[str, Any]) -> "Format": ...

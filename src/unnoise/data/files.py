@@ -1,0 +1,54 @@
+"""Files as bytes and text, gzipped or not, with one-line errors."""
+
+import gzip
+import zlib
+from pathlib import Path
+
+from unnoise.data.base import BadData
+
+
+def suffix_of(path: Path) -> str:
+    """The suffix that tells the format: that before .gz."""
+    suffixes = [s.lower() for s in path.suffixes]
+    if suffixes and suffixes[-1] == ".gz":
+        suffixes = suffixes[:-1]
+    return suffixes[-1] if suffixes else ""
+
+
+def read_bytes(path: Path) -> bytes:
+    """The file's content, unpacked; never empty."""
+    if not path.exists():
+        raise BadData(f"{path}: there is no such file")
+    if path.is_dir():
+        raise BadData(f"{path}: is a folder; pass a file")
+    data = path.read_bytes()
+    if data[:2] == b"\x1f\x8b":
+        try:
+            data = gzip.decompress(data)
+        except (EOFError, OSError, zlib.error) as error:
+            raise BadData(f"{path}: the gzip file is damaged or cut off ({error}); fetch it again") from error
+    if not data:
+        raise BadData(f"{path}: the file is empty")
+    return data
+
+
+def read_text(path: Path, encoding: str = "utf-8") -> str:
+    """The file as text; binary files and other encodings are named as such."""
+    data = read_bytes(path)
+    if b"\x00" in data[:4096]:
+        raise BadData(f"{path}: byte {data.index(0)} is zero, so this is no text: pass a text file, or an array as .npy")
+    try:
+        return data.decode(encoding).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise BadData(
+            f"{path}: byte {error.start} ({data[error.start]:#04x}) is not {encoding}: convert the file to UTF-8, "
+            f"or read it as bytes with --text bytes"
+        ) from error
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Whole or not at all: through a neighbour that is renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    part.replace(path)

@@ -1,0 +1,97 @@
+"""From a path to a format and its states: the file's name and first bytes tell which."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unnoise.data.arrays import Array, is_idx
+from unnoise.data.base import BadData, Format
+from unnoise.data.files import read_bytes, suffix_of
+from unnoise.data.sequences import Sequences, is_smiles_table
+from unnoise.data.table import Table
+from unnoise.shapes import Tree
+
+FORMATS: dict[str, type[Format]] = {"table": Table, "sequences": Sequences, "array": Array}
+TABLES, TEXTS, FASTA, ARRAYS = (
+    (".csv", ".tsv", ".parquet"),
+    (".txt", ".text", ".md"),
+    (".fa", ".fasta", ".fna", ".faa"),
+    (".npy", ".npz"),
+)
+
+
+@dataclass(kw_only=True)
+class Reading:
+    """How to read a file, where its own looks do not say it or say it wrong."""
+
+    length: int | None = None
+    """Symbols in a window of text, or in a padded sequence."""
+
+    text: str | None = None
+    """Read text as characters or as bytes; the file decides unless told."""
+
+    tokenizer: Path | None = None
+    """A tokenizer file (the JSON of the `tokenizers` package) for text."""
+
+    padded: bool | None = None
+    """One line or sequence per example, padded to one length, rather than windows of a long text."""
+
+    categories: bool = False
+    """Take the levels of an array as categories rather than numbers."""
+
+    columns: Path | None = None
+    """A YAML file with a kind for columns of a table that were misunderstood: `age: number`, `zip: category`, `id: drop`."""
+
+
+def read(path: Path, how: Reading | None = None) -> tuple[Format, Tree]:
+    """What the file holds, and its states."""
+    how, path = how or Reading(), Path(path)
+    if not path.exists():
+        raise BadData(f"{path}: there is no such file")
+    if path.is_dir():
+        raise BadData(f"{path}: is a folder; pass a file")
+    return _reader(path, how)()
+
+
+def _reader(path: Path, how: Reading) -> Callable[[], tuple[Format, Tree]]:
+    suffix = suffix_of(path)
+    if suffix in TABLES:
+        if is_smiles_table(path) and how.columns is None:
+            return lambda: Sequences.fit(path, "smiles", how.length, padded=True)
+        return lambda: Table.fit(path, overrides(how.columns))
+    if suffix in ARRAYS or (suffix not in (*TEXTS, *FASTA) and is_idx(path)):
+        return lambda: Array.fit(path, how.categories)
+    form = "fasta" if suffix in FASTA or read_bytes(path)[:1] == b">" else "text" if suffix in TEXTS else ""
+    if not form:
+        known = ", ".join((*TABLES, *TEXTS, *FASTA, *ARRAYS))
+        raise BadData(f"{path}: nothing is known of files with the suffix {suffix!r}: rename it to one of {known}")
+    if how.text not in (None, "characters", "bytes"):
+        raise BadData(f"--text {how.text}: choose characters or bytes")
+    return lambda: Sequences.fit(path, form, how.length, how.text, how.tokenizer, how.padded)  # type: ignore[arg-type]
+
+
+def overrides(path: Path | None) -> dict[str, Any] | None:
+    """The kinds of columns that a YAML file names."""
+    if path is None:
+        return None
+    try:
+        import yaml
+    except ImportError as error:
+        raise BadData("a YAML file needs the package pyyaml: pip install 'unnoise[data]'") from error
+    try:
+        data = yaml.safe_load(read_bytes(path))
+    except yaml.YAMLError as error:
+        raise BadData(f"{path}: is no YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(data, dict):
+        raise BadData(f"{path}: expected lines such as `age: number`")
+    return data
+
+
+def format_of(data: dict[str, Any]) -> Format:
+    """A format from the JSON it was saved as: {"kind": ..., **its own}."""
+    data = dict(data)
+    kind = data.pop("kind", None)
+    if kind not in FORMATS:
+        raise BadData(f"there is no format {kind!r}: a run may name {', '.join(FORMATS)}")
+    return FORMATS[kind].from_json(data)

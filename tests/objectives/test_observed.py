@@ -1,0 +1,93 @@
+"""The conditional bound: with the exact network it is the conditional likelihood."""
+
+import pytest
+import torch
+
+import unnoise as un
+from unnoise.noise import Noise
+from unnoise.objectives import Observed
+
+PROBS = torch.tensor([0.3, 0.7], dtype=torch.float64)
+MEANS, VARIANCES = torch.tensor([[-1.0], [1.0]]).double(), torch.tensor([[[0.3]], [[0.5]]]).double()
+
+
+def mixed(schedule=None):
+    process = un.Product(x=un.Gaussian((1,), un.schedules.Cosine()), c=un.Masking(2, (1,)))
+    return un.oracles.conditional_gaussian(process, PROBS, MEANS, VARIANCES)
+
+
+class Fixed(Observed):
+    """The same with the sets given."""
+
+    known: str | None = None
+
+    def sets(self, rows, noise):
+        return {name: torch.full((rows,), name == self.known) for name in ("x", "c")}
+
+
+def conditional(known, x0, cutoff=0.02):
+    """The integral over time by quadrature, the state drawn many times."""
+    objective = Fixed(mixed(), times=un.Quadrature(24), cutoff=cutoff)
+    objective.known = known
+    return objective(x0, Noise(3, len(x0["c"]))).loss
+
+
+def test_given_the_category_the_number_has_its_own_bound():
+    """The diffusion of x given c is that of the component alone, with the same draws."""
+    n = 200
+    x0 = {"x": Noise(1, n).normal((1,)) * 0.5 + 1, "c": torch.ones(n, 1).long()}
+    found = conditional("c", x0).mean()
+    alone = un.oracles.normal(un.Gaussian((1,), un.schedules.Cosine()), MEANS[1], VARIANCES[1])
+    exact = un.bound(alone, x0["x"], exact=True, cutoff=0.02).diffusion
+    assert float(found) == pytest.approx(float(exact.mean()), rel=0.05)
+
+
+def test_given_the_number_the_category_has_its_posterior():
+    """-log q(c | x) exactly on average over masking: one coordinate."""
+    n = 4000
+    x0 = {"x": torch.full((n, 1), 0.2).double(), "c": (torch.arange(n) % 2).unsqueeze(1)}
+    found = conditional("x", x0, cutoff=1e-4).reshape(-1, 2).mean(0)
+    joint = mixed()
+    log_p = joint.log_prob({"x": x0["x"][:2], "c": x0["c"][:2]})
+    exact = log_p.logsumexp(0) - log_p
+    torch.testing.assert_close(found, exact, rtol=0.05, atol=0.02)
+
+
+def test_rows_without_observed_leaves_have_the_plain_bound():
+    n = 64
+    x0 = {"x": Noise(1, n).normal((1,)), "c": (torch.arange(n) % 2).unsqueeze(1)}
+    objective = Observed(mixed(), share=0.0, times=un.Quadrature(8))
+    plain = un.Objective(mixed(), times=un.Quadrature(8))
+    torch.testing.assert_close(objective(x0, Noise(5, n)).loss, plain(x0, Noise(5, n)).diffusion)
+
+
+def test_sets_are_as_likely_as_said():
+    sets = Observed(mixed(), share=0.6).sets(20_000, Noise(2, 20_000))
+    both = sets["x"] & sets["c"]
+    assert not bool(both.any())
+    for seen in sets.values():
+        assert float(seen.double().mean()) == pytest.approx(0.6 * 0.25, abs=0.015)
+
+
+def test_gradients_are_finite():
+    class Network(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = torch.nn.Linear(4, 1), torch.nn.Linear(4, 2)
+
+        def forward(self, x, t):
+            h = torch.stack([x["x"][:, 0], x["c"][:, 0].float(), t["x"], t["c"]], 1)
+            return {"x": self.a(h), "c": self.b(h).unsqueeze(1)}
+
+    network = Network()
+    denoiser = un.Denoiser(network, mixed().process, predicts={"x": un.Velocity})
+    x0 = {"x": torch.randn(256, 1), "c": torch.randint(2, (256, 1))}
+    Observed(denoiser)(x0, Noise(0, 256)).loss.mean().backward()
+    assert all(bool(p.grad.isfinite().all()) and float(p.grad.abs().sum()) > 0 for p in network.parameters())
+
+
+def test_refusals():
+    with pytest.raises(TypeError, match="at least two"):
+        Observed(un.oracles.normal(un.Gaussian((1,)), MEANS[0], VARIANCES[0]))
+    with pytest.raises(ValueError, match="outside"):
+        Observed(mixed(), share=1.5)
