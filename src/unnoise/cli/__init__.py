@@ -6,16 +6,22 @@ from typing import Annotated
 import tyro
 
 from unnoise.cli.demo import Demo
+from unnoise.cli.evaluate import Evaluate
+from unnoise.cli.sample import Sample
+from unnoise.cli.train import Train
 from unnoise.cli.verify import Verify
 
 Command = (
-    Annotated[Verify, tyro.conf.subcommand("verify", description=Verify.__doc__)]
+    Annotated[Train, tyro.conf.subcommand("train", description=Train.__doc__)]
+    | Annotated[Sample, tyro.conf.subcommand("sample", description=Sample.__doc__)]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate", description=Evaluate.__doc__)]
+    | Annotated[Verify, tyro.conf.subcommand("verify", description=Verify.__doc__)]
     | Annotated[Demo, tyro.conf.subcommand("demo", description=Demo.__doc__)]
 )
 
 
 def main(arguments: list[str] | None = None) -> None:
-    command: Verify | Demo = tyro.cli(
+    command: Train | Sample | Evaluate | Verify | Demo = tyro.cli(
         Command,  # type: ignore[arg-type]
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
         args=arguments,
@@ -24,7 +30,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     try:
         status = command.run()
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, ImportError, ArithmeticError, OSError) as error:
         print(f"unnoise: {error}", file=sys.stderr)
         status = 2
     sys.exit(status)

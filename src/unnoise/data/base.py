@@ -1,7 +1,8 @@
 """How a file becomes states, and samples become a file.
 
-A `Format` is what was understood of a file: it encodes files of the same kind as states of a space, says which process suits
-them, and writes states back in the form they came in.  It is plain data: `to_json` and `from_json` carry it with a trained model.
+A `Format` is what was understood of a file: it encodes files of the same kind as states of a space, says which process
+suits them, and writes states back in the form they came in.  It is plain data: `to_json` and `from_json` carry it with a
+trained model.
 """
 
 from abc import ABC, abstractmethod

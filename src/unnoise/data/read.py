@@ -37,6 +37,9 @@ class Reading:
     padded: bool | None = None
     """One line or sequence per example, padded to one length, rather than windows of a long text."""
 
+    encoding: str = "utf-8"
+    """Of a table's text, such as latin-1."""
+
     categories: bool = False
     """Take the levels of an array as categories rather than numbers."""
 
@@ -59,7 +62,7 @@ def _reader(path: Path, how: Reading) -> Callable[[], tuple[Format, Tree]]:
     if suffix in TABLES:
         if is_smiles_table(path) and how.columns is None:
             return lambda: Sequences.fit(path, "smiles", how.length, padded=True)
-        return lambda: Table.fit(path, overrides(how.columns))
+        return lambda: Table.fit(path, overrides(how.columns), how.encoding)
     if suffix in ARRAYS or (suffix not in (*TEXTS, *FASTA) and is_idx(path)):
         return lambda: Array.fit(path, how.categories)
     form = "fasta" if suffix in FASTA or read_bytes(path)[:1] == b">" else "text" if suffix in TEXTS else ""

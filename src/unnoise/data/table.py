@@ -5,6 +5,7 @@ Gaussian leaf of its own, since a leaf at time 0 is how one conditions on a colu
 or with single values that hold a share of the rows, also has a coordinate in `categories`, which says when to read it.
 
 Every value passes through text: a typed column is cast to text on reading and back to its type on writing.
+Scores are float32: a number comes back exactly where its column has up to about 10^6 steps from end to end, or 2000 values.
 """
 
 import base64
@@ -20,148 +21,25 @@ import torch
 from torch import Tensor, nn
 
 from unnoise.data.base import BadData, Format, Line
-from unnoise.data.columns import MANY, Column, Dates, Decimals, Texts, understand
-from unnoise.data.files import read_bytes, suffix_of, write_bytes
+from unnoise.data.columns import Column, Texts
+from unnoise.data.files import write_bytes
+from unnoise.data.table_files import (
+    arrow_library,
+    arrow_type,
+    check_names,
+    glance,
+    levels_of,
+    pandas_types,
+    read_parquet,
+    read_text,
+    table_suffix,
+    texts_of,
+)
+from unnoise.data.understanding import understand
 from unnoise.processes import Gaussian, Masking, Process, Product
 from unnoise.shapes import Tree
 
 CATEGORIES = "categories"
-GLANCE = 200_000  # rows that are looked at first, so that a hopeless column fails before the rest is worked on
-SUFFIXES = (".csv", ".tsv", ".parquet")
-SEPARATORS = (",", ";", "\t")
-
-
-def _arrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.csv
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError("tables need pyarrow: pip install 'unnoise[data]'") from error
-    return pyarrow
-
-
-def _suffix(path: Path) -> str:
-    suffix = suffix_of(path)
-    if suffix not in SUFFIXES:
-        raise BadData(f"{path}: a table ends in {', '.join(SUFFIXES)}, or in one of these and .gz: rename it")
-    return suffix
-
-
-def _utf8(raw: bytes, path: Path, encoding: str) -> bytes:
-    """The text of a file as UTF-8."""
-    plain = encoding.lower() in ("utf-8", "utf8")
-    raw = raw.removeprefix(b"\xef\xbb\xbf") if plain else raw
-    strange = sum(byte < 9 or 13 < byte < 32 for byte in raw[:4096])
-    if plain and (b"\0" in raw or strange > 0.02 * len(raw[:4096])):
-        raise BadData(f"{path}: holds binary data, not text: pass a CSV, TSV or Parquet file, or set the encoding (utf-16?)")
-    try:
-        text = raw.decode(encoding)
-    except UnicodeDecodeError as error:
-        where = f"byte {error.start} (0x{raw[error.start]:02x})"
-        raise BadData(f"{path}: {where} is not {encoding}: set the encoding, such as latin-1") from error
-    except LookupError as error:
-        raise BadData(f"{path}: there is no encoding '{encoding}': use one such as utf-8 or latin-1") from error
-    if not text.strip():
-        raise BadData(f"{path}: the file is empty: it needs a header and rows")
-    return raw if plain else text.encode()
-
-
-def _read_text(path: Path, encoding: str) -> tuple[Any, str]:
-    """Text columns as an arrow table, and the separator."""
-    pa = _arrow()
-    raw = _utf8(read_bytes(path), path, encoding)
-    first = raw.lstrip().split(b"\n", 1)[0].decode()
-    separator = "\t" if _suffix(path) == ".tsv" else next((s for s in SEPARATORS if s in first), ",")
-    reader = csv.reader(io.TextIOWrapper(io.BytesIO(raw), "utf-8", newline=""), delimiter=separator)
-    names = next(row for row in reader if row)
-    _check_names(names, path)
-    if all(Decimals.understand([name]) for name in names):
-        raise BadData(f"{path}: the first row holds numbers, not column names: add a header")
-    ragged: list[Any] = []
-
-    def keep(row: Any) -> str:
-        ragged.append(row)
-        return "skip" if len(ragged) == 1 else "error"
-
-    try:
-        table = pa.csv.read_csv(
-            io.BytesIO(raw),
-            read_options=pa.csv.ReadOptions(use_threads=False, block_size=1 << 24),
-            parse_options=pa.csv.ParseOptions(
-                delimiter=separator, newlines_in_values=True, ignore_empty_lines=len(names) > 1, invalid_row_handler=keep
-            ),
-            convert_options=pa.csv.ConvertOptions(column_types={name: pa.string() for name in names}),
-        )
-    except pa.ArrowInvalid as error:
-        if not ragged:
-            raise BadData(
-                f"{path}: cannot be read as a table ({' '.join(str(error).split())}): check quotes and separators"
-            ) from error
-    if ragged:
-        row = ragged[0]
-        found = f"row {row.number - 1} has {row.actual_columns} fields, the header has {row.expected_columns}"
-        raise BadData(f"{path}: {found}: correct the row (a text with '{separator}' inside needs quotes)")
-    if table.num_rows == 0:
-        raise BadData(f"{path}: has a header but no rows: add rows")
-    return table, separator
-
-
-def _check_names(names: list[str], where: Path | str) -> None:
-    double = sorted({name for name in names if names.count(name) > 1})
-    if double:
-        raise BadData(f"{where}: the column name {double[0]!r} occurs {names.count(double[0])} times: rename one")
-
-
-def _read_parquet(path: Path) -> Any:
-    pa = _arrow()
-    try:
-        table = pa.parquet.read_table(pa.BufferReader(read_bytes(path)))
-    except (pa.ArrowException, OSError) as error:
-        raise BadData(f"{path}: is no Parquet file ({str(error).splitlines()[0]}): check the file") from error
-    _check_names(table.column_names, path)
-    if table.num_rows == 0:
-        raise BadData(f"{path}: has columns but no rows: add rows")
-    return table
-
-
-def _as_text(column: Any, name: str, where: str) -> Any:
-    """A typed arrow column as text."""
-    pa = _arrow()
-    kind = column.type
-    try:
-        if pa.types.is_dictionary(kind):
-            return _as_text(column.cast(kind.value_type), name, where)
-        if pa.types.is_timestamp(kind):
-            for unit in ("s", "ms", "us", "ns"):
-                try:
-                    return column.cast(pa.timestamp(unit, kind.tz and "UTC")).cast(pa.string())
-                except pa.ArrowInvalid:  # finer than this unit
-                    continue
-        return column.cast(pa.string())
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
-        raise BadData(f"{where}: column '{name}' has the type {kind}, which is no table value: drop it") from error
-
-
-def _texts(column: Any, name: str, where: str) -> Texts:
-    """Distinct texts and their places in an arrow column."""
-    coded = _as_text(column, name, where).combine_chunks().dictionary_encode()
-    return Texts(name, coded.dictionary.to_pylist(), coded.indices.fill_null(-1).to_numpy().astype(np.int64), where)
-
-
-def _glance(column: Any, name: str, where: str, wish: Any) -> None:
-    """Raises what `understand` will, from the first rows alone, where these hold too many categories already."""
-    if len(column) > GLANCE:
-        values = _texts(column[:GLANCE], name, where)
-        some = values.distinct[-1000:]
-        if len(values.distinct) > MANY and not (Decimals.understand(some) or Dates.understand(some)):
-            understand(values, wish)
-
-
-def _type(pa: Any, name: str) -> Any:
-    """An arrow type by the name a column gives it."""
-    match = re.fullmatch(r"timestamp\[(\w+)(?:, (\w+))?\]", name)
-    return pa.timestamp(match[1], match[2]) if match else pa.type_for_alias(name)
 
 
 def _leaf_names(names: list[str]) -> list[str]:
@@ -195,14 +73,14 @@ class Table(Format):
     def fit(cls, path: Path | str, overrides: dict[str, Any] | None = None, encoding: str = "utf-8") -> tuple["Table", Tree]:
         """The format of a file and its states.  `overrides`: {column: "drop", a kind, or {"kind": ..., ...}}."""
         path, overrides = Path(path), {str(name): wish for name, wish in (overrides or {}).items()}
-        if _suffix(path) == ".parquet":
-            return cls._fit(_read_parquet(path), str(path), overrides, typed=True)
-        table, separator = _read_text(path, encoding)
+        if table_suffix(path) == ".parquet":
+            return cls._fit(read_parquet(path), str(path), overrides, typed=True)
+        table, separator = read_text(path, encoding)
         return cls._fit(table, str(path), overrides, typed=False, separator=separator, encoding=encoding)
 
     @classmethod
     def _fit(cls, table: Any, where: str, overrides: dict[str, Any], typed: bool, **settings: str) -> tuple["Table", Tree]:
-        pa = _arrow()
+        pa = arrow_library()
         if unknown := [name for name in overrides if name not in table.column_names]:
             raise BadData(
                 f"{where}: the overrides name {unknown[0]!r}, but the columns are {table.column_names}: correct it"
@@ -211,13 +89,15 @@ class Table(Format):
         names = [name for name in table.column_names if name not in dropped]
         if not names:
             raise BadData(f"{where}: every column is dropped: keep at least one")
+        wishes = {name: overrides.get(name, levels_of(table[name])) for name in names}
         for name in names:
-            _glance(table[name], name, where, overrides.get(name))
-        texts = {name: _texts(table[name], name, where) for name in names}
-        columns = tuple(understand(texts[name], overrides.get(name)) for name in names)
-        types = [table.schema.field(c.name).type if typed else _type(pa, c.arrow()) for c in columns]
-        schema = pa.schema(list(zip(names, types, strict=True))).serialize().to_pybytes()
-        made = cls(columns, base64.b64encode(schema).decode(), dropped=dropped, **settings)
+            glance(table[name], name, where, wishes[name])
+        texts = {name: texts_of(table[name], name, where) for name in names}
+        columns = tuple(understand(texts[name], wishes[name]) for name in names)
+        types = [table.schema.field(c.name).type if typed else arrow_type(pa, c.arrow()) for c in columns]
+        schema = pa.schema(list(zip(names, types, strict=True)), metadata=pandas_types(table.schema, names))
+        packed = base64.b64encode(schema.serialize().to_pybytes()).decode()
+        made = cls(columns, packed, dropped=dropped, **settings)
         return made, made._encode(texts, "refuse")
 
     @property
@@ -242,13 +122,13 @@ class Table(Format):
     def encode(self, path: Path | str, unseen: str = "refuse") -> Tree:
         """States of another file.  `unseen`: "refuse" an ordered value that was never seen, or move it to the "nearest"."""
         path = Path(path)
-        table = _read_parquet(path) if _suffix(path) == ".parquet" else _read_text(path, self.encoding)[0]
+        table = read_parquet(path) if table_suffix(path) == ".parquet" else read_text(path, self.encoding)[0]
         return self._encode_table(table, str(path), unseen)
 
     def encode_frame(self, frame: Any, unseen: str = "refuse") -> Tree:
         """States of a pandas.DataFrame."""
-        pa = _arrow()
-        _check_names(list(map(str, frame.columns)), "the frame")
+        pa = arrow_library()
+        check_names(list(map(str, frame.columns)), "the frame")
         try:
             table = pa.Table.from_pandas(frame, preserve_index=False)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -261,7 +141,7 @@ class Table(Format):
             raise BadData(f"{where}: lacks the column {lost[0]!r}: it needs {names}")
         if extra := [name for name in table.column_names if name not in (*names, *self.dropped)]:
             raise BadData(f"{where}: has the unknown column {extra[0]!r}: leave it out, the columns are {names}")
-        return self._encode({name: _texts(table[name], name, where) for name in names}, unseen)
+        return self._encode({name: texts_of(table[name], name, where) for name in names}, unseen)
 
     def _encode(self, texts: dict[str, Texts], unseen: str) -> Tree:
         if unseen not in ("refuse", "nearest"):
@@ -294,13 +174,18 @@ class Table(Format):
 
     def arrow(self, x: Tree) -> Any:
         """States as a pyarrow.Table with the types of the file."""
-        pa = _arrow()
+        pa = arrow_library()
         schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(self.schema)))
         arrays = []
-        for (_, texts), field in zip(self._decode(x).items(), schema, strict=True):
-            words = pa.array(texts, pa.string())
-            inner = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-            arrays.append(words.cast(inner).cast(field.type))
+        for column, texts, field in zip(self.columns, self._decode(x).values(), schema, strict=True):
+            words, kind = pa.array(texts, pa.string()), field.type
+            if pa.types.is_dictionary(kind) and column.quantiles is None:
+                known = pa.array(column.texts, pa.string())
+                codes = pa.compute.index_in(words, known).cast(kind.index_type)
+                words = pa.DictionaryArray.from_arrays(codes, known.cast(kind.value_type), ordered=kind.ordered)
+            elif pa.types.is_dictionary(kind):
+                words = words.cast(kind.value_type).dictionary_encode()
+            arrays.append(words.cast(kind))
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def frame(self, x: Tree) -> Any:
@@ -319,9 +204,9 @@ class Table(Format):
 
     def write(self, x: Tree, path: Path | str) -> None:
         path = Path(path)
-        suffix = _suffix(path)
+        suffix = table_suffix(path)
         if suffix == ".parquet":
-            pa = _arrow()
+            pa = arrow_library()
             sink = pa.BufferOutputStream()
             pa.parquet.write_table(self.arrow(x), sink)
             raw = sink.getvalue().to_pybytes()
@@ -350,7 +235,7 @@ class Table(Format):
             if name not in known:
                 raise BadData(f"given {name}={text}: there is no such column: use one of {list(known)}")
             column = known[name]
-            (state,), score = column.encode(Texts(name, [str(text)], np.zeros(1, dtype=np.int64), "given"), place=0.5)
+            (state,), score = column.encode(Texts(name, [str(text)], np.zeros(1, dtype=np.int64), "given", True), place=0.5)
             if name in place:
                 values[place[name]], fixed[place[name]] = int(state), True
             if score is not None and column.quantiles is not None and state == column.size - 1:

@@ -1,10 +1,10 @@
 """How good synthetic rows are, beside real ones.
 
     shape        1 - total variation (categories) or 1 - Kolmogorov-Smirnov (numbers), mean over columns
-    trend        pairs of columns: 1 - |difference of Pearson correlations|/2 for two numbers, else 1 - total variation of the
-                 contingency tables, numbers cut into ten bins of equal width on the real column's range
-    two-sample   1 - 2 max(0, AUC - 1/2) of a gradient boosting that tells real rows from synthetic ones, by cross-validation:
-                 1 where it cannot, 0 where it always can
+    trend        pairs of columns: 1 - |difference of Pearson correlations|/2 for two numbers, else 1 - total variation of
+                 the contingency tables, numbers cut into ten bins of equal width on the real column's range
+    two-sample   1 - 2 max(0, AUC - 1/2) of a gradient boosting that tells real rows from synthetic ones, by
+                 cross-validation: 1 where it cannot, 0 where it always can
     utility      AUC on real test rows of a gradient boosting that predicts a column, trained on the synthetic rows
     copies       share of synthetic rows that are rows of the training file, and the distances to the closest one
 
@@ -102,7 +102,9 @@ def features(frames: list[Any]) -> list[np.ndarray]:
     both, out = pd.concat(frames, ignore_index=True), {}
     for name in both.columns:
         column = both[name]
-        out[name] = column.astype(float) if is_number(column) else column.astype(str).astype("category").cat.codes.astype(float)
+        out[name] = (
+            column.astype(float) if is_number(column) else column.astype(str).astype("category").cat.codes.astype(float)
+        )
     table, sizes = np.column_stack(list(out.values())), [len(frame) for frame in frames]
     return np.split(table, np.cumsum(sizes)[:-1])
 
@@ -147,7 +149,7 @@ def copies(train: Any, fake: Any) -> float:
 
 
 def closest(train: Any, fake: Any, most: int = 2000, seed: int = 0) -> np.ndarray:
-    """Of each synthetic row the distance to the closest training row: numbers by their ranks, labels by equality, in [0, 1]."""
+    """The distance of each synthetic row to the closest training row, in [0, 1]: numbers by ranks, labels by equality."""
     fake = fake.sample(most, random_state=seed) if len(fake) > most else fake
     a, b = features([train, fake])
     numeric = np.array([is_number(train[name]) for name in train.columns])

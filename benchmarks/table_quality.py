@@ -1,0 +1,67 @@
+"""How good synthetic rows of a table are: train with the defaults, draw as many rows as there are, score them.
+
+    python benchmarks/table_quality.py TRAIN.csv.gz TEST.csv.gz --target income [--minutes 5] [--out RUN]
+
+Prints, for the model and for two controls (the test file itself, and columns shuffled independently): shape, trend and
+two-sample score against the training file, downstream AUC on the test file, the share of exact copies of training rows, and
+the time that training and drawing took.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from unnoise.data.read import read
+from unnoise.evaluation import tables
+from unnoise.spaces import batch_size
+from unnoise.training.drawing import draw
+from unnoise.training.recipes import recipe
+from unnoise.training.run import Run
+from unnoise.training.trainer import train
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("train", type=Path)
+    parser.add_argument("test", type=Path)
+    parser.add_argument("--target", required=True)
+    parser.add_argument("--minutes", type=float)
+    parser.add_argument("--preset")
+    parser.add_argument("--lr", type=float)
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--steps", type=int, help="of the sampler")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--no-controls", action="store_true")
+    options = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    began = time.perf_counter()
+    form, x0 = read(options.train)
+    rows = batch_size(x0)
+    config = recipe(form, rows, options.preset, device, minutes=options.minutes, lr=options.lr, batch_size=options.batch)
+    folder = options.out or Path(tempfile.mkdtemp()) / "run"
+    outcome = train(Run.create(folder, config), x0)
+    trained = time.perf_counter() - began
+    run = Run.open(folder)
+    result: dict = {"steps": outcome.step, "ended_by": outcome.reason, "bound": outcome.best, "training_s": trained}
+    real, test = form.frame(x0), form.frame(form.encode(options.test, unseen="nearest"))
+    for which in ("best", "last"):
+        began = time.perf_counter()
+        x, info = draw(run.denoiser(which=which), form, rows, steps=options.steps, batch=8192)
+        drawing = time.perf_counter() - began
+        score = tables.score(real, form.frame(x), test, options.target).json()
+        result[which] = {"drawing_s": drawing, "calls": info.calls, **score}
+    if not options.no_controls:
+        result["test file"] = {
+            **tables.score(real, test).json(),
+            "utility of real rows": tables.utility(real, test, options.target),
+        }
+        result["independent columns"] = tables.score(real, tables.shuffled(real)).json()
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

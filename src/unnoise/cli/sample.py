@@ -1,0 +1,82 @@
+"""`unnoise sample`: draw from a trained model, in the data's own form."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+
+@dataclass(kw_only=True)
+class Sample:
+    """Draw samples of a run and write them in the format of its data."""
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """The folder of the run."""
+
+    n: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 100
+    """How many."""
+
+    out: Path | None = None
+    """The file to write; samples of the data's own kind beside the run unless told."""
+
+    steps: int | None = None
+    """Steps of the method; the default depends on the data."""
+
+    calls: int | None = None
+    """A budget of network calls, instead of steps."""
+
+    sampler: str | None = None
+    """A method by name, such as Heun, UniPC, FirstHitting, Ancestral."""
+
+    seed: int = 0
+    """Sample i is a function of the seed and i."""
+
+    batch: int = 1024
+    """Samples drawn at once."""
+
+    given: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default_factory=tuple)
+    """column=value, for tables: draw the others given it; may be repeated."""
+
+    device: str = "auto"
+    """auto or cpu."""
+
+    json: bool = False
+    """Print the result as JSON."""
+
+    def run(self) -> int:
+        from unnoise.training.drawing import draw, method_named
+        from unnoise.training.run import Run
+
+        if self.n < 1:
+            raise ValueError(f"-n {self.n}: draw at least one sample")
+        run = Run.open(self.folder)
+        format = run.format()
+        out = self.out or self.folder / f"samples{format.suffix}"
+        denoiser = run.denoiser(which="best")
+        given = dict(_pair(text) for text in self.given)
+        x, info = draw(
+            denoiser,
+            format,
+            self.n,
+            sampler=None if self.sampler is None else method_named(self.sampler),
+            steps=self.steps,
+            calls=self.calls,
+            seed=self.seed,
+            batch=self.batch,
+            device=self.device,
+            given=given,
+            progress=not self.json,
+        )
+        format.write(x, out)
+        result = {"out": str(out), "n": self.n, "calls": info.calls, "rows": info.rows}
+        print(json.dumps(result) if self.json else f"wrote {self.n} samples to {out} ({info.calls} network calls)")
+        return 0
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--given {text!r}: write it as column=value")
+    return name, value

@@ -1,0 +1,176 @@
+"""CSV, TSV and Parquet files as arrow tables, and arrow columns as texts; whatever is wrong is named in one line."""
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unnoise.data.base import BadData
+from unnoise.data.columns import Texts
+from unnoise.data.files import read_bytes, suffix_of
+from unnoise.data.scales import Dates, Decimals
+from unnoise.data.understanding import FEW, MANY, understand
+
+GLANCE = 200_000  # rows that are looked at first, so that a hopeless column fails before the rest is worked on
+SUFFIXES = (".csv", ".tsv", ".parquet")
+SEPARATORS = (",", ";", "\t")
+
+
+def arrow_library() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.csv
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError("tables need pyarrow: pip install 'unnoise[data]'") from error
+    return pyarrow
+
+
+def table_suffix(path: Path) -> str:
+    suffix = suffix_of(path)
+    if suffix not in SUFFIXES:
+        raise BadData(f"{path}: a table ends in {', '.join(SUFFIXES)}, or in one of these and .gz: rename it")
+    return suffix
+
+
+def _utf8(raw: bytes, path: Path, encoding: str) -> bytes:
+    """The text of a file as UTF-8."""
+    plain = encoding.lower() in ("utf-8", "utf8")
+    raw = raw.removeprefix(b"\xef\xbb\xbf") if plain else raw
+    strange = sum(byte < 9 or 13 < byte < 32 for byte in raw[:4096])
+    if plain and (b"\0" in raw or strange > 0.02 * len(raw[:4096])):
+        raise BadData(f"{path}: holds binary data, not text: pass a CSV, TSV or Parquet file, or set the encoding (utf-16?)")
+    try:
+        text = raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        where = f"byte {error.start} (0x{raw[error.start]:02x})"
+        raise BadData(f"{path}: {where} is not {encoding}: set the encoding, such as latin-1") from error
+    except LookupError as error:
+        raise BadData(f"{path}: there is no encoding '{encoding}': use one such as utf-8 or latin-1") from error
+    if not text.strip():
+        raise BadData(f"{path}: the file is empty: it needs a header and rows")
+    return raw if plain else text.encode()
+
+
+def read_text(path: Path, encoding: str) -> tuple[Any, str]:
+    """Text columns as an arrow table, and the separator."""
+    pa = arrow_library()
+    raw = _utf8(read_bytes(path), path, encoding)
+    first = raw.lstrip().split(b"\n", 1)[0].decode()
+    separator = "\t" if table_suffix(path) == ".tsv" else next((s for s in SEPARATORS if s in first), ",")
+    reader = csv.reader(io.TextIOWrapper(io.BytesIO(raw), "utf-8", newline=""), delimiter=separator)
+    names = next(row for row in reader if row)
+    check_names(names, path)
+    if all(Decimals.understand([name]) for name in names):
+        raise BadData(f"{path}: the first row holds numbers, not column names: add a header")
+    ragged: list[Any] = []
+
+    def keep(row: Any) -> str:
+        ragged.append(row)
+        return "skip" if len(ragged) == 1 else "error"
+
+    try:
+        table = pa.csv.read_csv(
+            io.BytesIO(raw),
+            read_options=pa.csv.ReadOptions(use_threads=False, block_size=1 << 24),
+            parse_options=pa.csv.ParseOptions(
+                delimiter=separator, newlines_in_values=True, ignore_empty_lines=len(names) > 1, invalid_row_handler=keep
+            ),
+            convert_options=pa.csv.ConvertOptions(column_types={name: pa.string() for name in names}),
+        )
+    except pa.ArrowInvalid as error:
+        if not ragged:
+            raise BadData(
+                f"{path}: cannot be read as a table ({' '.join(str(error).split())}): check quotes and separators"
+            ) from error
+    if ragged:
+        row = ragged[0]
+        found = f"row {row.number - 1} has {row.actual_columns} fields, the header has {row.expected_columns}"
+        raise BadData(f"{path}: {found}: correct the row (a text with '{separator}' inside needs quotes)")
+    if table.num_rows == 0:
+        raise BadData(f"{path}: has a header but no rows: add rows")
+    if raw.count(b'"') % 2 and any("\n" in column[-1].as_py() for column in table.columns):
+        raise BadData(f"{path}: row {table.num_rows} opens a quote that nothing closes: close it")
+    return table, separator
+
+
+def check_names(names: list[str], where: Path | str) -> None:
+    double = sorted({name for name in names if names.count(name) > 1})
+    if double:
+        raise BadData(f"{where}: the column name {double[0]!r} occurs {names.count(double[0])} times: rename one")
+
+
+def read_parquet(path: Path) -> Any:
+    pa = arrow_library()
+    try:
+        table = pa.parquet.read_table(pa.BufferReader(read_bytes(path)))
+    except (pa.ArrowException, OSError) as error:
+        raise BadData(f"{path}: is no Parquet file ({str(error).splitlines()[0]}): check the file") from error
+    check_names(table.column_names, path)
+    if table.num_rows == 0:
+        raise BadData(f"{path}: has columns but no rows: add rows")
+    return table
+
+
+def _as_text(column: Any, name: str, where: str) -> Any:
+    """A typed arrow column as text."""
+    pa = arrow_library()
+    kind = column.type
+    try:
+        if pa.types.is_dictionary(kind):
+            return _as_text(column.cast(kind.value_type), name, where)
+        if pa.types.is_timestamp(kind):
+            for unit in ("s", "ms", "us", "ns"):
+                try:
+                    return column.cast(pa.timestamp(unit, kind.tz and "UTC")).cast(pa.string())
+                except pa.ArrowInvalid:  # finer than this unit
+                    continue
+        return column.cast(pa.string())
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        raise BadData(f"{where}: column '{name}' has the type {kind}, which is no table value: drop it") from error
+
+
+def texts_of(column: Any, name: str, where: str) -> Texts:
+    """Distinct texts and their places in an arrow column."""
+    coded = _as_text(column, name, where).combine_chunks().dictionary_encode()
+    return Texts(name, coded.dictionary.to_pylist(), coded.indices.fill_null(-1).to_numpy().astype(np.int64), where)
+
+
+def glance(column: Any, name: str, where: str, wish: Any) -> None:
+    """Raises what `understand` will, from the first rows alone, where these hold too many categories already."""
+    if len(column) > GLANCE:
+        values = texts_of(column[:GLANCE], name, where)
+        some = values.distinct[-1000:]
+        if len(values.distinct) > MANY and not (Decimals.understand(some) or Dates.understand(some)):
+            understand(values, wish)
+
+
+def arrow_type(pa: Any, name: str) -> Any:
+    """An arrow type by the name a column gives it."""
+    match = re.fullmatch(r"timestamp\[(\w+)(?:, (\w+))?\]", name)
+    return pa.timestamp(match[1], match[2]) if match else pa.type_for_alias(name)
+
+
+def levels_of(column: Any) -> dict[str, Any] | None:
+    """The kind of a column of pandas categories, with its levels in their order."""
+    types = arrow_library().types
+    if not types.is_dictionary(column.type) or not (types.is_string(column.type.value_type) or column.type.ordered):
+        return None
+    levels = column.unify_dictionaries().chunk(0).dictionary
+    if len(levels) > FEW or levels.null_count:
+        return None
+    return {"kind": "ordinal" if column.type.ordered else "category", "order": levels.cast("string").to_pylist()}
+
+
+def pandas_types(schema: Any, names: list[str]) -> dict[str, str] | None:
+    """What a Parquet file says of the pandas types of these columns, without the index of its rows."""
+    if b"pandas" not in (schema.metadata or {}):
+        return None
+    said = json.loads(schema.metadata[b"pandas"])
+    columns = [column for column in said["columns"] if column["name"] in names]
+    return {"pandas": json.dumps({**said, "columns": columns, "index_columns": []})}

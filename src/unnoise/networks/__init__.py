@@ -1,0 +1,32 @@
+"""Small, plain networks for every state space, and presets that choose one for a process."""
+
+from unnoise.networks.base import REGISTRY, build, count_parameters, described, register
+from unnoise.networks.columns import ColumnLeaf, ColumnTransformer, ColumnTransformerConfig
+from unnoise.networks.embedding import Modulation, TimeEmbedding, modulate
+from unnoise.networks.images import SmallUNet, SmallUNetConfig
+from unnoise.networks.mlp import MLP, MLPConfig
+from unnoise.networks.presets import PRESETS, default_network, default_predicts
+from unnoise.networks.transformer import SequenceTransformer, SequenceTransformerConfig
+
+__all__ = [
+    "MLP",
+    "PRESETS",
+    "REGISTRY",
+    "ColumnLeaf",
+    "ColumnTransformer",
+    "ColumnTransformerConfig",
+    "MLPConfig",
+    "Modulation",
+    "SequenceTransformer",
+    "SequenceTransformerConfig",
+    "SmallUNet",
+    "SmallUNetConfig",
+    "TimeEmbedding",
+    "build",
+    "count_parameters",
+    "default_network",
+    "default_predicts",
+    "described",
+    "modulate",
+    "register",
+]

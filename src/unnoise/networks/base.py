@@ -1,0 +1,60 @@
+"""Networks from plain data.
+
+A network is a module with `forward(x, t, **condition)`, built from a keyword-only dataclass beside it, which it keeps as
+`config`.  The registry holds those that a saved run may name, and no others: loading a run builds nothing else.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+REGISTRY: dict[str, tuple[type, type[nn.Module]]] = {}  # name -> (configuration, network)
+Class = TypeVar("Class", bound=type[nn.Module])
+
+
+def register(configuration: type) -> Callable[[Class], Class]:
+    """Decorate a network class with the dataclass it is built from; its name is the class's."""
+
+    def add(network: Class) -> Class:
+        REGISTRY[network.__name__] = (configuration, network)
+        return network
+
+    return add
+
+
+def build(name: str, options: dict[str, Any], seed: int | None = None) -> nn.Module:
+    """The network of a name and its options.  With a seed its first weights are a function of the seed alone."""
+    if name not in REGISTRY:
+        raise ValueError(f"there is no network {name!r}: choose from {', '.join(sorted(REGISTRY))}")
+    configuration, network = REGISTRY[name]
+    try:
+        config = configuration(**options)
+    except TypeError as error:
+        raise ValueError(f"the options {sorted(options)} do not fit the network {name}: {error}") from error
+    if seed is None:
+        return network(config)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return network(config)
+
+
+def described(network: nn.Module) -> dict[str, Any]:
+    """What `build` needs to make it again, as JSON holds it: `build(**described(network))`."""
+    name, config = type(network).__name__, getattr(network, "config", None)
+    if name not in REGISTRY or not isinstance(config, REGISTRY[name][0]):
+        raise ValueError(f"a {name} cannot be described: decorate its class with `register`, and keep its `config`")
+    return {"name": name, "options": json.loads(json.dumps(asdict(config)))}  # type: ignore[call-overload]
+
+
+def count_parameters(network: nn.Module) -> int:
+    return sum(p.numel() for p in network.parameters())
+
+
+def require(fits: bool, message: str) -> None:
+    """Refuse a configuration that makes no network."""
+    if not fits:
+        raise ValueError(message)

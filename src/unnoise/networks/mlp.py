@@ -1,0 +1,81 @@
+"""Vectors: a residual perceptron that is told the time in every block.
+
+The coordinates, of any shape, are one vector; each enters as itself and as a few waves.  Counts enter as log(1 + x), and
+their predictions may be more than one number per coordinate (`entries`, a last axis of the output).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unnoise.networks.base import register, require
+from unnoise.networks.embedding import Modulation, TimeEmbedding, fourier_of_value, modulate, rms_norm, zeroed
+from unnoise.shapes import Float
+
+
+@dataclass(kw_only=True)
+class MLPConfig:
+    shape: Sequence[int]
+    kind: str = "number"  # or "count"
+    entries: int = 1  # numbers predicted per coordinate; 1 means that there is no axis for them
+    width: int = 256
+    layers: int = 4
+    frequencies: int = 3  # waves of each coordinate; 0: the number alone
+    self_condition: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.kind in ("number", "count"), f"kind = {self.kind!r}: choose 'number' or 'count'")
+        require(
+            min(self.width, self.layers, self.entries) >= 1,
+            f"width = {self.width}, layers = {self.layers}, entries = {self.entries}: each is at least 1",
+        )
+
+
+class _Layer(nn.Module):
+    def __init__(self, width: int, depth: int):
+        super().__init__()
+        self.modulation = Modulation(width, width, 3)
+        self.up, self.out = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        with torch.no_grad():
+            self.out.weight /= depth**0.5
+
+    def forward(self, h: Tensor, c: Tensor) -> Tensor:
+        shift, scale, gate = self.modulation(c)
+        return h + (1 + gate) * self.out(F.silu(self.up(modulate(rms_norm(h), shift, scale))))
+
+
+@register(MLPConfig)
+class MLP(nn.Module):
+    """`forward(x, t, previous=None)`; `previous` is an earlier estimate of the same shape as the output."""
+
+    def __init__(self, config: MLPConfig):
+        super().__init__()
+        self.config = config
+        size = prod(config.shape)
+        self.outputs = size * config.entries
+        seen = size * (1 + 2 * config.frequencies) + (self.outputs if config.self_condition else 0)
+        self.inward, self.time = nn.Linear(seen, config.width), TimeEmbedding(config.width)
+        self.blocks = nn.ModuleList(_Layer(config.width, config.layers) for _ in range(config.layers))
+        self.modulation = Modulation(config.width, config.width, 2)
+        self.out = zeroed(nn.Linear(config.width, self.outputs))
+
+    def forward(self, x: Tensor, t: Float[Tensor, "batch"], previous: Tensor | None = None) -> Tensor:
+        dtype, batch = self.out.weight.dtype, x.shape[0]
+        flat = x.reshape(batch, prod(self.config.shape)).to(dtype)
+        flat = flat.log1p() if self.config.kind == "count" else flat
+        seen = fourier_of_value(flat, self.config.frequencies).flatten(1)
+        if self.config.self_condition:
+            absent = seen.new_zeros(batch, self.outputs)
+            seen = torch.cat([seen, absent if previous is None else previous.reshape(batch, -1).to(dtype)], 1)
+        elif previous is not None:
+            raise ValueError("this network takes no previous estimate: build it with self_condition=True")
+        c = self.time(t)
+        h = self.inward(seen)
+        for block in self.blocks:
+            h = block(h, c)
+        out = self.out(modulate(rms_norm(h), *self.modulation(c)))
+        return out.reshape(x.shape if self.config.entries == 1 else (*x.shape, self.config.entries))

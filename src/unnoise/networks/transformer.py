@@ -1,0 +1,119 @@
+"""Sequences of categories: a transformer that sees all positions at once.
+
+Inputs are `size + extra` tokens, MASK (index `size`) among them; outputs are `size` logits per position, never one for MASK.
+Positions enter by rotation, which knows differences only: then a shifted sequence has shifted logits (up to its ends), as
+suits windows cut anywhere from a long text, but where every token is MASK no position can be told from another.  With
+`length` each position also has a learned vector of its own, as suits sequences that have a beginning.
+
+`time=False` leaves time out: what is known of masked data does not depend on it.
+
+`causal=True` is an autoregressive model of the same size, a judge for samples.  The input is shifted by one (a token of its
+own, index `size`, in front), so `forward(x)[:, k]` are the logits of x^k given x^1 ... x^{k-1}, in the layout of x, and
+`log_prob(x)` is the exact log-likelihood in nats.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unnoise.networks.base import register, require
+from unnoise.networks.blocks import Block, RMSNorm, rotations
+from unnoise.networks.embedding import Modulation, TimeEmbedding, modulate, zeroed
+from unnoise.shapes import Float, Int
+
+
+@dataclass(kw_only=True)
+class SequenceTransformerConfig:
+    size: int  # categories, without MASK
+    extra: int = 1  # further tokens of the input, after the categories
+    length: int = 0  # positions with a learned vector each; 0: rotation alone
+    width: int = 512
+    layers: int = 8
+    heads: int = 8
+    time: bool = True
+    tied: bool = False  # whether the logits use the token embedding
+    causal: bool = False
+    self_condition: bool = False
+
+    def __post_init__(self) -> None:
+        require(
+            self.width % (2 * self.heads) == 0,
+            f"width = {self.width} with {self.heads} heads of even width: choose a multiple of {2 * self.heads}",
+        )
+        require(not (self.causal and self.self_condition), "causal = True leaves no use for a previous estimate: drop one")
+        require(not self.causal or self.extra >= 1, "causal = True needs a token to begin with: extra = 1")
+
+
+@register(SequenceTransformerConfig)
+class SequenceTransformer(nn.Module):
+    """`forward(x, t, previous=None)`; `previous` are earlier probabilities [..., size].  `forward` is `head(features)`."""
+
+    def __init__(self, config: SequenceTransformerConfig):
+        super().__init__()
+        self.config = config
+        width, timed = config.width, config.time and not config.causal
+        self.embedding = nn.Embedding(config.size + config.extra, width)
+        nn.init.normal_(self.embedding.weight, std=0.5)
+        self.positions = nn.Parameter(0.5 * torch.randn(config.length, width)) if config.length else None
+        self.previous = nn.Linear(config.size, width, bias=False) if config.self_condition else None
+        self.time = TimeEmbedding(width) if timed else None
+        self.blocks = nn.ModuleList(
+            Block(width, config.heads, config.layers, width if timed else 0) for _ in range(config.layers)
+        )
+        self.norm, self.modulation = RMSNorm(width), Modulation(width, width, 2) if timed else None
+        self.project = zeroed(nn.Linear(width, width, bias=False)) if config.tied else None
+        self.out = None if config.tied else zeroed(nn.Linear(width, config.size))
+
+    def _tokens(self, x: Int[Tensor, "batch length"], previous: Tensor | None) -> Float[Tensor, "batch length width"]:
+        if self.config.causal:
+            x = F.pad(x, (1, 0), value=self.config.size)[:, :-1]
+        h = self.embedding(x)
+        if self.positions is not None:
+            if x.shape[1] > self.config.length:
+                raise ValueError(
+                    f"a sequence of {x.shape[1]} is longer than the {self.config.length} positions of this network: "
+                    f"pass shorter ones, or build it with length={x.shape[1]}"
+                )
+            h = h + self.positions[: x.shape[1]]
+        if self.previous is not None:
+            given = h.new_zeros(1, 1, self.config.size) if previous is None else previous.to(h.dtype)
+            h = h + self.previous(given.reshape(-1, given.shape[-2], self.config.size))
+        elif previous is not None:
+            raise ValueError("this network takes no previous estimate: build it with self_condition=True")
+        return h
+
+    def features(
+        self, x: Int[Tensor, "batch *shape"], t: Float[Tensor, "batch"] | None = None, previous: Tensor | None = None
+    ) -> Float[Tensor, "batch *shape width"]:
+        flat = x.reshape(x.shape[0], -1)
+        h = self._tokens(flat, previous if previous is None else previous.reshape(*flat.shape, -1))
+        if self.time is not None and t is None:
+            raise ValueError("t is missing: this network is told the time (build it with time=False to leave it out)")
+        c = None if self.time is None or t is None else self.time(t).unsqueeze(1)
+        by = rotations(flat.shape[1], self.config.width // self.config.heads, x.device)
+        by = (by[0].to(h.dtype), by[1].to(h.dtype))
+        for block in self.blocks:
+            h = block(h, c, by=by, causal=self.config.causal)
+        h = self.norm(h)
+        h = h if self.modulation is None else modulate(h, *self.modulation(c))
+        h = h if self.project is None else self.project(h)
+        return h.reshape(*x.shape, self.config.width)
+
+    def head(self, h: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows size"]:
+        if self.out is not None:
+            return self.out(h)
+        return F.linear(h, self.embedding.weight[: self.config.size])
+
+    def forward(
+        self, x: Int[Tensor, "batch *shape"], t: Float[Tensor, "batch"] | None = None, previous: Tensor | None = None
+    ) -> Float[Tensor, "batch *shape size"]:
+        return self.head(self.features(x, t, previous))
+
+    def log_prob(self, x: Int[Tensor, "batch *shape"]) -> Float[Tensor, "batch"]:
+        """log p(x) of an autoregressive network."""
+        if not self.config.causal:
+            raise ValueError("log_prob is the likelihood of an autoregressive network: build it with causal=True")
+        logits = self(x).flatten(0, -2).float()
+        return -F.cross_entropy(logits, x.flatten(), reduction="none").reshape(x.shape[0], -1).sum(1)

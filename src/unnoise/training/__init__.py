@@ -1,0 +1,21 @@
+"""Training: a run on disk, the loop that fills it, and what they are told."""
+
+from unnoise.training.config import RunConfig, TrainConfig
+from unnoise.training.data_order import InMemory, Source, split
+from unnoise.training.durable import RunError
+from unnoise.training.run import Run
+from unnoise.training.trainer import NonFinite, Outcome, Trainer, train
+
+__all__ = [
+    "InMemory",
+    "NonFinite",
+    "Outcome",
+    "Run",
+    "RunConfig",
+    "RunError",
+    "Source",
+    "TrainConfig",
+    "Trainer",
+    "split",
+    "train",
+]

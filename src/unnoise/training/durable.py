@@ -1,0 +1,119 @@
+"""Folders that are either whole on disk or not there.
+
+A folder is written under a passing name, its files and itself are forced to the disk, and only then it gets its name, which
+is one atomic act.  Its manifest holds the length and SHA-256 of every file, so that a file which was cut short or changed
+later is noticed.  Names in a manifest are plain file names of known kinds: nothing leads out of the folder, and nothing is
+unpickled.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+MANIFEST = "manifest.json"
+PASSING = ".saving-"  # a folder under way: of no worth after a kill
+OLD = ".old-"  # a folder on its way out
+SUFFIXES = (".safetensors", ".json")
+
+
+class RunError(ValueError):
+    """A run on disk that cannot be used.  The message is one line that names the file and what to do."""
+
+
+class Damaged(RunError):
+    """A file that was cut short or changed: an earlier state may still be whole."""
+
+
+def safe_name(name: str, where: Path) -> str:
+    """A plain file name of a known kind, or an error."""
+    if not isinstance(name, str) or name in ("", ".", "..") or name != Path(name).name or "\\" in name or "\0" in name:
+        raise RunError(f"{where}: names the file {name!r}, which leads out of its folder; the run is not to be trusted")
+    if Path(name).suffix not in SUFFIXES:
+        raise RunError(f"{where}: names the file {name!r}; only {' and '.join(SUFFIXES)} files are read, never pickles")
+    return name
+
+
+def sync(path: Path) -> None:
+    """Force a file or folder to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_json(path: Path, data: Any) -> None:
+    """One file, whole or not at all."""
+    passing = path.with_name(PASSING + path.name)
+    passing.write_text(json.dumps(data, indent=1) + "\n")
+    sync(passing)
+    os.rename(passing, path)
+    sync(path.parent)
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except (ValueError, OSError) as error:
+        raise Damaged(f"{path} cannot be read as JSON: {error}") from error
+
+
+def save_folder(target: Path, fill: Callable[[Path], None], about: dict[str, Any]) -> None:
+    """Make a new folder of the files that `fill` writes, with a manifest."""
+    passing = target.with_name(PASSING + target.name)
+    if passing.exists():
+        shutil.rmtree(passing)
+    passing.mkdir(parents=True)
+    fill(passing)
+    files = {}
+    for path in sorted(passing.iterdir()):
+        safe_name(path.name, passing)
+        sync(path)
+        files[path.name] = {"bytes": path.stat().st_size, "sha256": digest(path)}
+    manifest = passing / MANIFEST
+    manifest.write_text(json.dumps({**about, "files": files}, indent=1) + "\n")
+    sync(manifest)
+    sync(passing)
+    os.rename(passing, target)
+    sync(target.parent)
+
+
+def remove_folder(path: Path) -> None:
+    """Take a folder away: it loses its name first, so that it is never seen in parts."""
+    old = path.with_name(OLD + path.name)
+    if old.exists():
+        shutil.rmtree(old)
+    os.rename(path, old)
+    shutil.rmtree(old)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a kill left behind."""
+    for path in folder.glob(".*"):
+        if path.name.startswith((PASSING, OLD)):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def verified(folder: Path) -> dict[str, Any]:
+    """The manifest of a folder, if every file is as it was written."""
+    manifest = read_json(folder / MANIFEST)
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+        raise Damaged(f"{folder / MANIFEST} is no manifest")
+    for name in manifest["files"]:
+        safe_name(name, folder / MANIFEST)
+    for name, facts in manifest["files"].items():
+        path = folder / name
+        if path.is_symlink() or not path.is_file():
+            raise Damaged(f"{path} is missing")
+        if path.stat().st_size != facts.get("bytes") or digest(path) != facts.get("sha256"):
+            raise Damaged(f"{path} is not as it was written: it was cut short or changed")
+    return manifest

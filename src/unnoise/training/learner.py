@@ -1,0 +1,112 @@
+"""What an update changes: the weights, the optimiser's moments and the averaged copies.
+
+An update waits for nothing on the device.  Losses add up there until they are read.  A loss or gradient that is not finite
+sets a flag on the device, and while it is set none of the three moves: when the flag is read, all are as they were before
+the bad update.
+"""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unnoise.denoiser import Denoiser
+from unnoise.noise import Noise
+from unnoise.objectives import Objective
+from unnoise.shapes import Tree
+from unnoise.training.config import WEIGHTINGS, TrainConfig
+from unnoise.training.ema import EMA
+from unnoise.training.optimiser import Optimiser
+from unnoise.training.run import Parts, ema_name, load_weights
+
+SUMMED = ("grad_norm", "loss", "prior", "diffusion", "reconstruction")
+
+
+def accelerator_for(config: TrainConfig) -> Any:
+    try:
+        from accelerate import Accelerator, DistributedDataParallelKwargs
+    except ImportError as error:
+        raise ImportError("training needs the package accelerate: pip install 'unnoise[train]'") from error
+    handlers = [DistributedDataParallelKwargs(broadcast_buffers=False)]
+    return Accelerator(cpu=config.device == "cpu", mixed_precision="no", kwargs_handlers=handlers)
+
+
+class Learner:
+    def __init__(self, denoiser: Denoiser, config: TrainConfig, accelerator: Any):
+        self.config, self.accelerator, self.device = config, accelerator, accelerator.device
+        self.denoiser = denoiser.to(self.device)
+        self.optimiser = Optimiser(self.denoiser, config)
+        self.ema = EMA(self.denoiser, config.ema)
+        if config.compile:
+            _compile(denoiser.network)
+        self.model = accelerator.prepare(Objective(self.denoiser, WEIGHTINGS[config.weighting]()))
+        self.sums, self.bad, self.good = self._zeros()
+
+    def _zeros(self) -> tuple[Tensor, Tensor, Tensor]:
+        sums = torch.zeros(len(SUMMED), dtype=torch.float64, device=self.device)
+        return sums, torch.zeros((), device=self.device), torch.zeros((), device=self.device)
+
+    def precision(self) -> AbstractContextManager:
+        return torch.autocast(self.device.type, torch.bfloat16) if self.config.precision == "bf16" else nullcontext()
+
+    def update(self, parts: Iterable[tuple[Tree, Noise]], count: int, step: int, lr: float) -> None:
+        """Update number `step` (the first is 1) on a batch in `count` parts."""
+        for i, (x0, noise) in enumerate(parts, 1):
+            with nullcontext() if i == count else self.accelerator.no_sync(self.model):
+                with self.precision():
+                    bound = self.model(x0, noise)
+                    loss = bound.loss.mean() / count
+                loss.backward()
+            with torch.no_grad():
+                terms = torch.stack([bound.prior, bound.diffusion, bound.reconstruction]).mean(-1) / count
+                self.sums[1:] += torch.cat([loss.detach().reshape(1), terms])
+        norm = self.optimiser.clip(self.config.clip)
+        self.sums[0] += norm
+        self.bad = torch.maximum(self.bad, (~self.sums[:2].isfinite().all()).float())
+        if self.accelerator.num_processes > 1:
+            torch.distributed.all_reduce(self.bad, torch.distributed.ReduceOp.MAX)
+        self.good += 1 - self.bad
+        self.optimiser.update(lr, self.bad)
+        self.ema.update(step, self.bad)
+
+    def read(self) -> tuple[dict[str, float], int, bool]:
+        """(sums since the last reading, good updates among them, whether a bad one came after): waits for the device."""
+        sums = self.accelerator.reduce(self.sums, "mean")
+        *values, good, bad = torch.cat([sums, self.good.double()[None], self.bad.double()[None]]).tolist()
+        self.sums, self.bad, self.good = self._zeros()
+        return dict(zip(SUMMED, values, strict=True)), int(good), bool(bad)
+
+    def shown(self) -> AbstractContextManager:
+        """The weights that are validated and sampled: the first averaged copy, if there is one."""
+        return self.ema.applied(self.denoiser, self.config.ema[0]) if self.config.ema else nullcontext()
+
+    def parts(self) -> Parts:
+        """All of it as tensors by name, with the random state of every process (for networks with drop-out)."""
+        rng = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            rng["cuda"] = torch.cuda.get_rng_state(self.device)
+        rng = {name: self.accelerator.gather(state.to(self.device)[None]).cpu() for name, state in rng.items()}
+        parts: Parts = {"weights": self.denoiser.state_dict(), "optimizer": self.optimiser.state_dict(), "rng": rng}
+        for rate in self.config.ema:
+            with self.ema.applied(self.denoiser, rate):
+                parts[ema_name(rate)] = {name: value.clone() for name, value in self.denoiser.state_dict().items()}
+        return parts
+
+    def load(self, parts: Parts, where: Any) -> None:
+        load_weights(self.denoiser, parts["weights"], where)
+        self.optimiser.load_state_dict(parts["optimizer"])
+        for rate in self.config.ema:
+            self.ema.load_state_dict(rate, parts[ema_name(rate)])
+        rank = self.accelerator.process_index
+        if rank < len(parts["rng"]["cpu"]):
+            torch.set_rng_state(parts["rng"]["cpu"][rank])
+            if self.device.type == "cuda" and "cuda" in parts["rng"]:
+                torch.cuda.set_rng_state(parts["rng"]["cuda"][rank], self.device)
+
+
+def _compile(network: nn.Module) -> None:
+    network.compile()
+    if hasattr(network, "features") and hasattr(network, "head"):
+        network.features = torch.compile(network.features)  # type: ignore

@@ -1,0 +1,66 @@
+"""What a run measures while it trains: `metrics.jsonl`, TensorBoard where it is installed, and a line for people.
+
+The file holds one JSON object per line.  A run that goes on from a saved state drops the lines after it, so the file is that
+of an unbroken run.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """All whole lines; one that a kill cut short is left out."""
+    lines = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict) and "step" in entry:
+            lines.append(entry)
+    return lines
+
+
+class Metrics:
+    def __init__(self, path: Path, step: int, total: int | None, progress: bool, tensorboard: bool):
+        kept = [entry for entry in read_metrics(path) if entry["step"] <= step]
+        passing = path.with_name(".saving-" + path.name)
+        passing.write_text("".join(json.dumps(entry) + "\n" for entry in kept))
+        os.rename(passing, path)
+        self.file = open(path, "a")  # noqa: SIM115 (closed by close)
+        self.board = _board(path.parent / "tensorboard", step) if tensorboard else None
+        self.bar = tqdm(total=total, initial=step, desc="training", unit="step", disable=not progress)
+        self.shown: dict[str, str] = {}
+
+    def write(self, step: int, entry: dict[str, Any]) -> None:
+        self.file.write(json.dumps({"step": step, **entry}) + "\n")
+        self.file.flush()
+        if self.board is not None:
+            for name, value in entry.items():
+                if isinstance(value, float | int):
+                    self.board.add_scalar(name, value, step)
+
+    def show(self, step: int, **shown: str) -> None:
+        """Renew the line for people: the bar itself knows the pace and the time left."""
+        self.shown.update(shown)
+        self.bar.set_postfix(self.shown, refresh=False)
+        self.bar.update(step - self.bar.n)
+        self.bar.refresh()
+
+    def close(self) -> None:
+        self.file.close()
+        self.bar.close()
+        if self.board is not None:
+            self.board.close()
+
+
+def _board(folder: Path, step: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder), purge_step=step + 1)

@@ -1,0 +1,54 @@
+"""AdamW over a module's parameters, in one fused call where the device has it.
+
+Weight decay concerns matrices only: to pull biases and scales to 0 has no use.  An update can be masked by a number on the
+device, so that nobody has to wait to know whether it may be made.
+"""
+
+from math import inf
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unnoise.training.config import TrainConfig
+
+FUSED = ("cpu", "cuda")
+SLOTS = ("step", "exp_avg", "exp_avg_sq")
+
+
+class Optimiser:
+    def __init__(self, module: nn.Module, config: TrainConfig):
+        self.named = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        self.parameters = list(self.named.values())
+        if not self.parameters:
+            raise ValueError("the network has no parameters to train")
+        self.fused = all(p.device.type in FUSED for p in self.parameters)
+        matrices, rest = ([p for p in self.parameters if (p.ndim >= 2) == big] for big in (True, False))
+        groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": rest, "weight_decay": 0.0}]
+        kept: list[dict[str, Any]] = [group for group in groups if group["params"]]
+        self.adam = torch.optim.AdamW(kept, lr=config.lr, betas=config.betas, fused=self.fused)
+
+    def clip(self, norm: float | None) -> Tensor:
+        """Scale the gradients down to a norm at most, and return the norm that they had."""
+        return nn.utils.clip_grad_norm_(self.parameters, inf if norm is None else norm)
+
+    def update(self, lr: float, unless: Tensor) -> None:
+        """One update, unless the number is 1; the gradients are used up."""
+        for group in self.adam.param_groups:
+            group["lr"] = lr
+        if self.fused:
+            self.adam.found_inf = unless  # type: ignore[attr-defined]  # the fused update is void where this is 1
+            self.adam.step()
+        elif not bool(unless):
+            self.adam.step()
+        self.adam.zero_grad(set_to_none=True)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All moments, by slot and parameter."""
+        state = self.adam.state
+        return {f"{slot}:{name}": state[p][slot] for name, p in self.named.items() if p in state for slot in SLOTS}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        for name, p in self.named.items():
+            if f"step:{name}" in state:
+                self.adam.state[p] = {slot: state[f"{slot}:{name}"].to(p.device) for slot in SLOTS}

@@ -1,0 +1,81 @@
+"""Defaults that need no option: what to train for each kind of data, and how to draw from it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from unnoise.data.base import Format
+from unnoise.denoiser import base_process
+from unnoise.networks.base import described
+from unnoise.networks.presets import default_network, default_predicts
+from unnoise.processes import Gaussian, Masking, Process, Product
+from unnoise.samplers import Ancestral, DPMSolverPP, FirstHitting, Leaves, Reveal, Sampler
+from unnoise.samplers.base import OneStep
+from unnoise.training.config import RunConfig, TrainConfig
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A method and how many steps it takes."""
+
+    sampler: Sampler
+    steps: int
+
+
+def preset_for(device: torch.device | str) -> str:
+    return "tiny" if torch.device(device).type == "cpu" else "small"
+
+
+def train_defaults(format: Format, rows: int, preset: str, device: torch.device | str) -> dict[str, Any]:
+    """Training settings by kind of data, number of rows and size of network."""
+    on_cpu = torch.device(device).type == "cpu"
+    batch = {"table": 256 if on_cpu else 2048, "sequences": 32 if on_cpu else 128, "array": 64 if on_cpu else 256}[
+        format.kind
+    ]
+    batch = max(1, min(batch, rows // 4))
+    per_epoch = max(1, rows // batch)
+    every = max(1, min(500, 2 * per_epoch))
+    return {
+        "batch_size": batch,
+        "lr": {"tiny": 3e-3, "small": 1e-3, "base": 5e-4}[preset],
+        "minutes": 1.0 if on_cpu else 5.0,
+        "precision": "no" if on_cpu else "bf16",
+        "ema": (0.99,) if on_cpu else (0.999,),
+        "validate_every": every,
+        "save_every": 2000,
+        "patience": 20,
+        "validation_rows": 1024 if on_cpu else 4096,
+        "validation_draws": 2 if on_cpu else 4,
+    }
+
+
+def recipe(
+    format: Format, rows: int, preset: str | None = None, on: torch.device | str = "cpu", **options: Any
+) -> RunConfig:
+    """The configuration of a run on this data; options that are None keep the default."""
+    preset = preset or preset_for(on)
+    process = format.process()
+    windows = not getattr(format, "padded", True)
+    network = default_network(process, preset, windows=windows)
+    chosen = {**train_defaults(format, rows, preset, on), **{k: v for k, v in options.items() if v is not None}}
+    if options.get("steps") is not None or options.get("epochs") is not None:
+        chosen["minutes"] = options.get("minutes")
+    return RunConfig.of(TrainConfig.from_json(chosen), format, described(network), default_predicts(process))
+
+
+def drawing(process: Process, steps: int | None = None) -> Drawing:
+    """How to sample unless told: exactly where that is cheap, else by a good method for the space."""
+    process = base_process(process)
+    if isinstance(process, Gaussian):
+        return Drawing(DPMSolverPP(2), steps or 64)
+    if isinstance(process, Masking):
+        length = process.space.dimension
+        return Drawing(FirstHitting(), 1) if steps is None and length <= 64 else Drawing(Reveal(), steps or min(length, 256))
+    if isinstance(process, Product):
+        return Drawing(Leaves(**{name: _stepping(leaf) for name, leaf in process.leaves.items()}), steps or 128)
+    return Drawing(Ancestral(), steps or 256)
+
+
+def _stepping(process: Process) -> OneStep:
+    return DPMSolverPP(2) if isinstance(process, Gaussian) else Ancestral()

@@ -1,0 +1,210 @@
+"""A training run on disk.
+
+    config.json              how it trains, and on what
+    weights.safetensors      the latest weights          (for other programs: links to the newest state)
+    ema-<rate>.safetensors   their averaged copies
+    state/<step>-<n>/        the last good states, each a folder with a manifest; state/best.json names the best of them
+    metrics.jsonl samples/ report.html
+
+Loading reads the newest state that is whole, and builds only what the registries of networks, formats and prediction types
+hold.
+"""
+
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from unnoise import data, networks
+from unnoise.data.base import Format
+from unnoise.denoiser import Denoiser
+from unnoise.training import durable
+from unnoise.training.config import RunConfig, kinds_of
+from unnoise.training.durable import Damaged, RunError
+
+Parts = dict[str, dict[str, Tensor]]  # tensors by file name (without suffix) and by name within it
+
+
+def ema_name(rate: float) -> str:
+    return f"ema-{rate!r}"
+
+
+class State:
+    """One saved state: its folder and the numbers beside its tensors."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.step, self.attempt = (int(part) for part in folder.name.split("-"))
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.step, self.attempt
+
+    def load(self, names: list[str] | None = None) -> tuple[dict[str, Any], Parts]:
+        """(numbers, tensors) after every file was checked; `names` are the tensor files to read, or all."""
+        manifest = durable.verified(self.folder)
+        numbers = durable.read_json(self.folder / "state.json")
+        tensors = [name.removesuffix(".safetensors") for name in manifest["files"] if name.endswith(".safetensors")]
+        wanted = tensors if names is None else [name for name in tensors if name in names]
+        return numbers, {name: load_file(self.folder / f"{name}.safetensors") for name in wanted}
+
+
+class Run:
+    """`Run.create(folder, config)` for a new run, `Run.open(folder)` for one that is there."""
+
+    def __init__(self, folder: Path, config: RunConfig, formats: Mapping[str, type[Format]] | None = None):
+        self.folder, self.config, self.formats = folder, config, formats
+        self.states, self.metrics = folder / "state", folder / "metrics.jsonl"
+        self.samples, self.report = folder / "samples", folder / "report.html"
+
+    @classmethod
+    def create(cls, folder: Path | str, config: RunConfig, formats: Mapping[str, type[Format]] | None = None) -> "Run":
+        folder = Path(folder)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise RunError(f"{folder} is there already and is not empty: choose a new folder, or resume the run in it")
+        config = RunConfig.from_json(config.to_json())  # what cannot be read back is refused now
+        run = cls(folder, config, formats)
+        run.denoiser_of_config()
+        run.states.mkdir(parents=True, exist_ok=True)
+        run.samples.mkdir(exist_ok=True)
+        durable.write_json(folder / "config.json", config.to_json())
+        return run
+
+    @classmethod
+    def open(cls, folder: Path | str, formats: Mapping[str, type[Format]] | None = None) -> "Run":
+        folder = Path(folder)
+        if not folder.exists():
+            raise RunError(f"{folder} does not exist: pass the folder that `unnoise train --out` made")
+        if not folder.is_dir() or not (folder / "config.json").is_file():
+            raise RunError(f"{folder} is not a run: it must be a folder with a config.json, as `unnoise train --out` makes")
+        try:
+            config = RunConfig.from_json(durable.read_json(folder / "config.json"))
+        except ValueError as error:
+            raise RunError(f"{folder / 'config.json'}: {error}") from error
+        return cls(folder, config, formats)
+
+    def change(self, **changes: Any) -> None:
+        """Go on with other training settings, such as more steps or a lower learning rate."""
+        self.config.train = self.config.train.changed(**changes)
+        durable.write_json(self.folder / "config.json", self.config.to_json())
+
+    # what is trained
+
+    def format(self) -> Format:
+        kind, formats = self.config.format["kind"], data.FORMATS if self.formats is None else self.formats
+        if kind not in formats:
+            raise RunError(f"{self.folder}: there is no data format {kind!r}; choose from {', '.join(sorted(formats))}")
+        return formats[kind].from_json(self.config.format["data"])
+
+    def denoiser_of_config(self) -> Denoiser:
+        """A denoiser as it is before training, its network drawn by the run's seed."""
+        process = self.format().process()
+        if self.config.process and repr(process) != self.config.process:
+            warnings.warn(f"{self.folder}: the format now makes another process than when the run was trained", stacklevel=2)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.train.seed)
+            network = networks.base.build(self.config.network["name"], self.config.network["options"])
+        return Denoiser(network, process, kinds_of(self.config.predicts))
+
+    def denoiser(self, ema: bool | float = True, which: str = "last") -> Denoiser:
+        """The trained denoiser, ready to sample.
+
+        `ema` names the averaged copy by its rate (True: the first, False: the plain weights); `which` is "last" or "best",
+        the state with the lowest bound on the held-out rows.
+        """
+        rates = self.config.train.ema
+        rate = (rates[0] if rates else None) if ema is True else None if ema is False else ema
+        if rate is not None and rate not in rates:
+            raise RunError(f"{self.folder} has no averaged copy of rate {rate}: choose from {list(rates)}")
+        name = "weights" if rate is None else ema_name(rate)
+        _, _, parts = self.load([name], which)
+        denoiser = self.denoiser_of_config()
+        load_weights(denoiser, parts[name], self.folder)
+        return denoiser.eval().requires_grad_(False)
+
+    # states
+
+    def found(self) -> list[State]:
+        """The saved states, oldest first."""
+        folders = self.states.iterdir() if self.states.is_dir() else []
+        plain = [path for path in folders if path.is_dir() and all(part.isdecimal() for part in path.name.split("-", 1))]
+        return sorted((State(path) for path in plain if "-" in path.name), key=lambda state: state.order)
+
+    def best(self) -> State | None:
+        """The state with the best bound so far, if one was measured."""
+        path = self.states / "best.json"
+        name = durable.read_json(path).get("state") if path.exists() else None
+        return next((state for state in self.found() if state.folder.name == name), None)
+
+    def load(self, names: list[str] | None = None, which: str = "last") -> tuple[State, dict[str, Any], Parts]:
+        """The newest state that is whole (or the best), its numbers and tensors."""
+        if which not in ("last", "best"):
+            raise ValueError(f"which = {which!r}: choose last or best")
+        states = self.found()
+        best = self.best() if which == "best" else None
+        for state in ([best] if best else []) + states[::-1]:
+            try:
+                return state, *state.load(names)
+            except Damaged as error:
+                warnings.warn(f"{error}; falling back to an earlier state", stacklevel=2)
+        what = "its saved states are all damaged" if states else "it has no saved state yet"
+        raise RunError(f"{self.folder}: {what}; train it (again) first")
+
+    def save(self, step: int, numbers: dict[str, Any], parts: Parts, best: bool = False) -> State:
+        """Add a state, then drop the oldest.  A kill at any moment loses nothing but this save."""
+        durable.sweep(self.states)
+        attempts = [state.attempt for state in self.found() if state.step == step]
+        target = self.states / f"{step:09d}-{max(attempts, default=-1) + 1}"
+
+        def fill(folder: Path) -> None:
+            for name, tensors in parts.items():
+                own = {key: value.detach().to("cpu", copy=True).contiguous() for key, value in tensors.items()}
+                save_file(own, folder / f"{name}.safetensors")
+            (folder / "state.json").write_text(json.dumps(numbers, indent=1) + "\n")
+
+        durable.save_folder(target, fill, {"step": step})
+        if best:
+            durable.write_json(self.states / "best.json", {"state": target.name})
+        self._publish(target)
+        self._prune(target)
+        return State(target)
+
+    def _publish(self, state: Path) -> None:
+        for path in state.glob("*.safetensors"):
+            if path.stem == "weights" or path.stem.startswith("ema-"):
+                passing = self.folder / (durable.PASSING + path.name)
+                passing.unlink(missing_ok=True)
+                try:
+                    os.link(path, passing)
+                except OSError:  # a file system without links
+                    shutil.copyfile(path, passing)
+                os.rename(passing, self.folder / path.name)
+
+    def _prune(self, newest: Path) -> None:
+        states = self.found()
+        best = self.best()
+        kept = {state.folder for state in states[-self.config.train.keep :]} | {newest} | ({best.folder} if best else set())
+        for state in states:
+            if state.folder not in kept:
+                durable.remove_folder(state.folder)
+
+    def drop_after(self, state: State | None) -> None:
+        """Remove the states newer than the one that training goes on from: they are damaged."""
+        for other in self.found():
+            if state is None or other.order > state.order:
+                durable.remove_folder(other.folder)
+
+
+def load_weights(module: nn.Module, weights: dict[str, Tensor], where: Path) -> None:
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise RunError(f"{where}: the weights do not fit the network of config.json: {reason[:300]}") from error

@@ -1,0 +1,236 @@
+"""The training loop.
+
+    outcome = train(Run.create(folder, config), x0)     # the same call goes on with a run that was cut short
+
+Each update sees the batch at the cursor, noised by numbers that are a function of (seed, epoch, batch, example).  What the
+device sums up is read every `log_every` steps, and before the bound is measured or a state is saved; nothing else waits for
+it.  If a loss or gradient was not finite, the state before that update is saved and training stops.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+
+from unnoise.noise import Noise
+from unnoise.samplers import sample
+from unnoise.shapes import Tree
+from unnoise.spaces import map_leaves
+from unnoise.training import durable
+from unnoise.training.data_order import Cursor, InMemory, Order, Source, batches, split
+from unnoise.training.durable import RunError
+from unnoise.training.interrupts import Asked, polite
+from unnoise.training.learner import Learner, accelerator_for
+from unnoise.training.metrics import Metrics
+from unnoise.training.run import Run
+from unnoise.training.validation import validate
+
+
+class NonFinite(FloatingPointError):
+    """A loss or gradient that is not finite."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How training ended: "steps", "epochs", "minutes", "patience" or "interrupted"."""
+
+    reason: str
+    step: int
+    epoch: int
+    seconds: float
+    best: float | None  # the lowest bound on the held-out rows
+
+
+class Trainer:
+    def __init__(self, run: Run, x0: Tree | Source, progress: bool = False):
+        self.run, self.config, self.progress = run, run.config.train, progress
+        c = self.config
+        self.accelerator = accelerator_for(c)
+        self.device, self.rank = self.accelerator.device, self.accelerator.process_index
+        self.alone = self.accelerator.num_processes == 1
+        denoiser = run.denoiser_of_config()
+        # the values of data in memory are looked at here, once
+        self.source = x0 if isinstance(x0, Source) else InMemory(denoiser.process.space.check(x0, "x0"))
+        rows, held = split(len(self.source), c.validation, c.seed)
+        self.held = held[Noise(c.seed, held).at("validation").uniform().argsort()[: c.validation_rows]]
+        self.order = Order(rows, c.batch_size, c.seed, c.accumulate, self.accelerator.num_processes)
+        self.learner = Learner(denoiser, c, self.accelerator)
+        ends = [c.steps, None if c.epochs is None else c.epochs * self.order.per_epoch]
+        self.total = min((end for end in ends if end is not None), default=None)
+        self.step, self.cursor, self.seconds = 0, Cursor(), 0.0
+        self.best: float | None = None
+        self.waited = 0  # validations since the best one
+        self.saved = -1
+        self.asked = Asked()
+        self.metrics: Metrics | None = None
+
+    def fit(self) -> Outcome:
+        """Train to the end, from the newest saved state if there is one."""
+        devices = [self.device.index or 0] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices), polite(self.alone) as self.asked:
+            torch.manual_seed(self.config.seed * 1_000_003 + self.rank)  # for networks with drop-out
+            self._resume()
+            if self.accelerator.is_main_process:
+                c = self.config
+                self.metrics = Metrics(self.run.metrics, self.step, self.total, self.progress, c.tensorboard)
+            try:
+                return self._loop()
+            finally:
+                if self.metrics is not None:
+                    self.metrics.close()
+
+    def _loop(self) -> Outcome:
+        c = self.config
+        stream = batches(self.source, self.order, self.cursor, self.device, self.rank, c.workers)
+        self.learner.denoiser.train()
+        self.began = perf_counter() - self.seconds
+        self._begin_window()
+        reason = self._reason()
+        while reason is None:
+            self._update(stream)
+            reason = self._reason()
+            validates = len(self.held) > 0 and (reason not in (None, "interrupted") or self._due(c.validate_every))
+            saves = reason is not None or self._due(c.save_every)
+            improved = False
+            if validates or saves or self._due(c.log_every) or self._due(c.sample_every):
+                self._log()
+                improved = validates and self._validate()
+                if self._due(c.sample_every):
+                    self._sample()
+                reason = reason or self._reason()  # patience, or the clock that several processes share
+                if improved or saves or reason is not None:
+                    self._save(improved)
+                self._begin_window()
+        return Outcome(reason, self.step, self.cursor.epoch, self.seconds, self.best)
+
+    def _update(self, stream: Iterator) -> None:
+        def parts() -> Iterator[tuple[Tree, Noise]]:
+            for _ in range(self.order.parts):
+                cursor, rows, x0 = next(stream)
+                yield x0, Noise(self.config.seed, rows).at("epoch", cursor.epoch, "batch", cursor.position)
+
+        self.lr = self.config.lr_at(self.step, self._done())
+        self.learner.update(parts(), self.order.parts, self.step + 1, self.lr)
+        self.step, self.cursor = self.step + 1, self.order.after(self.cursor)
+        if self.alone:
+            self.seconds = perf_counter() - self.began
+
+    def _due(self, every: int | None) -> bool:
+        return every is not None and self.step % every == 0
+
+    def _reason(self) -> str | None:
+        """Why training ends now, if it does."""
+        c = self.config
+        if self.asked.yes:
+            return "interrupted"
+        if c.steps is not None and self.step >= c.steps:
+            return "steps"
+        if c.epochs is not None and self.cursor.epoch >= c.epochs:
+            return "epochs"
+        if c.minutes is not None and self.seconds >= 60 * c.minutes:
+            return "minutes"
+        return "patience" if c.patience is not None and self.waited >= c.patience else None
+
+    def _done(self) -> float:
+        """The share of the training that lies behind."""
+        time = self.seconds / (60 * self.config.minutes) if self.config.minutes is not None else 0.0
+        return max(time, self.step / self.total if self.total else 0.0)
+
+    def _begin_window(self) -> None:
+        self.window = (self.step, self.cursor, perf_counter())
+
+    def _log(self) -> None:
+        """Read what the device has summed up since the last time, and write it down."""
+        start, _, then = self.window
+        sums, good, bad = self.learner.read()
+        if not self.alone:  # all go by the clock of the first
+            now = torch.tensor([perf_counter() - self.began], dtype=torch.float64, device=self.device)
+            torch.distributed.broadcast(now, 0)
+            self.seconds = float(now)
+        if bad:
+            self._stop_non_finite(good)
+        steps, pace = self.step - start, (self.step - start) * self.order.batch / max(perf_counter() - then, 1e-9)
+        if self.metrics is not None:
+            means = {name: value / steps for name, value in sums.items()}
+            entry = {"epoch": self.cursor.epoch, **means, "lr": self.lr}
+            self.metrics.write(self.step, {**entry, "examples_per_second": pace, "seconds": self.seconds})
+            shown = {"loss": f"{means['loss']:.4g}", "examples/s": f"{pace:.0f}"}
+            if self.config.minutes is not None:
+                shown["left"] = f"{max(0.0, self.config.minutes - self.seconds / 60):.1f} min"
+            self.metrics.show(self.step, **shown)
+
+    def _stop_non_finite(self, good: int) -> None:
+        """Save the state before the bad update, say which examples it saw, and stop."""
+        self.step, self.cursor, _ = self.window
+        for _ in range(good):
+            self.step, self.cursor = self.step + 1, self.order.after(self.cursor)
+        path = self.run.folder / "nonfinite.json"
+        if self.accelerator.is_main_process:
+            where = {"step": self.step + 1, "epoch": self.cursor.epoch, "position": self.cursor.position}
+            durable.write_json(path, {**where, "examples": self.order.at(self.cursor, self.order.batch).tolist()})
+        self._save()
+        raise NonFinite(
+            f"the loss or its gradient is not finite at step {self.step + 1} (its examples: {path}); nothing was updated: "
+            f"try a lower lr (now {self.config.lr:g}), a smaller clip (now {self.config.clip}), "
+            f'or precision "no" (now "{self.config.precision}")'
+        )
+
+    def _validate(self) -> bool:
+        """Measure the bound on the held-out rows; whether it is the best so far."""
+        c, learner = self.config, self.learner
+        common = (self.source, self.held, self.accelerator, self.order.part, c.validation_draws, c.seed)
+        with learner.shown():
+            result = validate(learner.denoiser, *common, learner.precision)
+        improved = result.bound < (float("inf") if self.best is None else self.best)
+        self.best, self.waited = (result.bound, 0) if improved else (self.best, self.waited + 1)
+        if self.metrics is not None:
+            names = {f"validation_{name}": value for name, value in result.to_json().items()}
+            self.metrics.write(self.step, {"epoch": self.cursor.epoch, **names})
+            self.metrics.show(self.step, bound=f"{result.bound:.4g}±{result.se:.2g}")
+        return improved
+
+    def _sample(self) -> None:
+        c, form, denoiser = self.config, self.run.format(), self.learner.denoiser
+        if self.accelerator.is_main_process:
+            with self.learner.shown():
+                x, _ = sample(denoiser.eval(), c.samples, c.sample_steps, seed=c.seed)
+                denoiser.train()
+            self.run.samples.mkdir(exist_ok=True)
+            form.write(map_leaves(lambda leaf: leaf.cpu(), x), self.run.samples / f"{self.step:09d}{form.suffix}")
+        self.accelerator.wait_for_everyone()
+
+    def _save(self, best: bool = False) -> None:
+        if self.saved == self.step and not best:
+            return
+        parts = self.learner.parts()
+        if self.accelerator.is_main_process:
+            place = {"step": self.step, "epoch": self.cursor.epoch, "position": self.cursor.position}
+            so_far = {"seconds": self.seconds, "best": self.best, "waited": self.waited, "rows": len(self.source)}
+            self.run.save(self.step, {**place, **so_far}, parts, best)
+        self.saved = self.step
+        self.accelerator.wait_for_everyone()
+
+    def _resume(self) -> None:
+        """Put everything back as it was when the newest whole state was saved."""
+        if not self.run.found():
+            return
+        state, numbers, parts = self.run.load()
+        if numbers["rows"] != len(self.source):
+            raise RunError(
+                f"{self.run.folder} was trained on {numbers['rows']} rows, and the data now has {len(self.source)}: "
+                f"go on with the same data, or start a new run"
+            )
+        self.learner.load(parts, state.folder)
+        self.step, self.cursor = numbers["step"], Cursor(numbers["epoch"], numbers["position"])
+        self.seconds, self.best, self.waited = numbers["seconds"], numbers["best"], numbers["waited"]
+        self.saved = self.step
+        self.accelerator.wait_for_everyone()
+        if self.accelerator.is_main_process:
+            self.run.drop_after(state)
+        self.accelerator.wait_for_everyone()
+
+
+def train(run: Run, x0: Tree | Source, progress: bool = False) -> Outcome:
+    """Train a run to its end, or go on with it."""
+    return Trainer(run, x0, progress).fit()

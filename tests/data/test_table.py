@@ -1,0 +1,457 @@
+"""Tables: every kind comes back as it was, numbers are standard normal, and bad files are named in one line."""
+
+import csv
+import gzip
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.stats import kstest
+from torch import nn
+
+from unnoise.data.base import BadData
+from unnoise.data.table import Table
+from unnoise.processes import Masking, Product
+
+N = 700
+
+
+def _columns(n: int = N) -> dict[str, list[str]]:
+    """A table with every kind, as text."""
+    g = np.random.default_rng(0)
+    words = g.choice(["red", "green", "a, b", 'say "no"', "?", "two\nlines"], n)
+    days = np.datetime64("1999-12-30") + g.integers(0, 4000, n)
+    moments = np.datetime64("2020-02-28T23:59:59") + g.integers(0, 10**7, n)
+    return {
+        "age": [str(v) for v in g.integers(17, 90, n)],
+        "price": [f"{v:.2f}" for v in g.choice([1.5, 2.0, 19.99, -3.25], n)],
+        "wage": [f"{v:.2f}" for v in g.lognormal(3, 1, n)],
+        "visits": [str(int(v)) for v in g.lognormal(7, 1, n)],
+        "share": [repr(float(v)) for v in g.beta(0.5, 3.0, n)],
+        "colour": words.tolist(),
+        "zip": [f"{v:05d}" for v in g.choice([2139, 94110, 10001], n)],
+        "member": g.choice(["True", "False"], n).tolist(),
+        "born": [str(v) for v in days],
+        "quarter": g.choice(["2024-01-01", "2024-04-01", "2024-07-01"], n).tolist(),
+        "seen": [str(v).replace("T", " ") for v in moments],
+        "plan": [text if keep else "" for text, keep in zip(g.choice(["a", "b"], n), g.random(n) < 0.8, strict=True)],
+        "rate": [f"{v:.3f}" if keep else "" for v, keep in zip(g.normal(size=n), g.random(n) < 0.7, strict=True)],
+        "gain": ["0" if zero else str(int(v)) for v, zero in zip(g.lognormal(8, 1, n), g.random(n) < 0.6, strict=True)],
+        "same": ["x"] * n,
+    }
+
+
+def _save(path: Path, columns: dict[str, list[str]]) -> Path:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "wt", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter="\t" if ".tsv" in path.name else ",", lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+    return path
+
+
+def _content(path: Path) -> bytes:
+    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+
+
+KINDS = {
+    "age": "ordinal",
+    "price": "ordinal",
+    "wage": "number",
+    "visits": "count",
+    "share": "number",
+    "colour": "category",
+    "zip": "category",
+    "member": "boolean",
+    "born": "date",
+    "quarter": "date",
+    "seen": "date",
+    "plan": "category",
+    "rate": "number",
+    "gain": "count",
+    "same": "category",
+}
+NUMBERS = ["wage", "visits", "share", "born", "seen", "rate", "gain"]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.tsv", "t.tsv.gz"])
+def test_a_text_file_comes_back_byte_for_byte(tmp_path, name):
+    path = _save(tmp_path / name, _columns())
+    table, x = Table.fit(path)
+    assert {column.name: column.kind for column in table.columns} == KINDS
+    table.write(x, tmp_path / f"back-{name}")
+    assert _content(tmp_path / f"back-{name}") == _content(path)
+
+
+def test_states_fit_the_process(tmp_path):
+    table, x = Table.fit(_save(tmp_path / "t.csv", _columns()))
+    process = table.process()
+    assert isinstance(process, Product) and process.names == ("categories", *NUMBERS)
+    process.space.check(x)
+    assert x["categories"].shape == (N, len(KINDS) - len(NUMBERS) + 2)  # and the companions of rate and gain
+    assert all(x[name].shape == (N, 1) and x[name].dtype is torch.float32 for name in NUMBERS)
+    masking = process.leaves["categories"]
+    assert isinstance(masking, Masking)
+    sizes = {c.name: c.size for c in table.coordinates}
+    assert masking.space.sizes.tolist() == list(sizes.values())
+    assert sizes["plan"] == 3 and sizes["rate"] == 2 and sizes["gain"] == 2 and sizes["same"] == 1
+
+
+def test_types_in_frames_and_parquet(tmp_path):
+    table, x = Table.fit(_save(tmp_path / "t.csv", _columns()))
+    frame = table.frame(x)
+    expected = pd.DataFrame(_columns())
+    assert list(frame.columns) == list(KINDS)
+    for name in ("age", "visits", "gain"):
+        assert frame[name].dtype == np.int64 and (frame[name] == expected[name].astype(int)).all()
+    for name in ("price", "wage", "share"):
+        assert frame[name].dtype == np.float64 and (frame[name] == expected[name].astype(float)).all()
+    assert frame["member"].dtype == bool and (frame["member"] == (expected["member"] == "True")).all()
+    for name in ("born", "quarter", "seen"):
+        assert frame[name].dtype.kind == "M" and (frame[name] == pd.to_datetime(expected[name])).all()
+    assert (frame["rate"].isna() == (expected["rate"] == "")).all() and (
+        frame["plan"].isna() == (expected["plan"] == "")
+    ).all()
+    again = table.encode_frame(frame)
+    assert all(torch.equal(again[leaf], x[leaf]) for leaf in x)
+    table.write(x, tmp_path / "t.parquet.gz")
+    from_parquet, y = Table.fit(tmp_path / "t.parquet.gz")
+    assert {c.name: c.kind for c in from_parquet.columns} == KINDS
+    assert all(torch.equal(table.encode(tmp_path / "t.parquet.gz")[leaf], x[leaf]) for leaf in x)
+    pd.testing.assert_frame_equal(from_parquet.frame(y), frame)
+
+
+def test_parquet_types_come_back(tmp_path):
+    g = np.random.default_rng(1)
+    n = 600
+    frame = pd.DataFrame(
+        {
+            "small": g.integers(0, 50, n).astype(np.int8),
+            "half": g.normal(size=n).astype(np.float32),
+            "flag": pd.array(g.choice([True, False, None], n), dtype="boolean"),
+            "some": pd.array(np.where(g.random(n) < 0.5, g.integers(0, 10**6, n), -1), dtype="Int64"),
+            "label": pd.Categorical(g.choice(["u", "v"], n)),
+            "size": pd.Categorical(g.choice(["large", "small"], n), ["small", "medium", "large"], ordered=True),
+            "when": pd.Timestamp("2024-01-01", tz="Europe/Paris") + pd.to_timedelta(g.integers(0, 10**6, n), unit="s"),
+        }
+    )
+    frame.loc[frame["some"] == -1, "some"] = pd.NA
+    frame.to_parquet(tmp_path / "t.parquet", index=False)
+    table, x = Table.fit(tmp_path / "t.parquet")
+    assert [c.texts for c in table.columns if c.name == "size"] == [("small", "medium", "large")]
+    table.write(x, tmp_path / "back.parquet")
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "back.parquet"), pd.read_parquet(tmp_path / "t.parquet"))
+
+
+def test_decimals_of_new_numbers_are_those_of_the_data(tmp_path):
+    table, x = Table.fit(_save(tmp_path / "t.csv", _columns()))
+    g = torch.Generator().manual_seed(0)
+    drawn = {leaf: torch.randn(v.shape, generator=g) if v.is_floating_point() else v for leaf, v in x.items()}
+    table.write(drawn, tmp_path / "s.csv")
+    rows = list(csv.DictReader((tmp_path / "s.csv").read_text().splitlines()))
+    assert all(len(row["wage"].split(".")[1]) == 2 and row["visits"].isdigit() for row in rows)
+    wages = [float(v) for v in _columns()["wage"]]
+    assert all(min(wages) <= float(row["wage"]) <= max(wages) for row in rows)
+    assert all(len(row["born"]) == 10 and len(row["seen"]) == 19 for row in rows)
+    assert {row["wage"] for row in rows} - set(_columns()["wage"])  # and not only values that were there
+
+
+def test_numbers_are_standard_normal(tmp_path):
+    table, x = Table.fit(_save(tmp_path / "t.csv", _columns(3000)))
+    for leaf in NUMBERS:
+        assert kstest(x[leaf][:, 0].double().numpy(), "norm").pvalue > 0.01, leaf
+    # the part that is read, without the filling of atoms and missing values, is so too
+    column = [c.name for c in table.coordinates].index("gain")
+    own = x["categories"][:, column] == 1
+    assert 0.3 < own.double().mean() < 0.5
+    assert kstest(x["gain"][own, 0].double().numpy(), "norm").pvalue > 0.01
+
+
+def test_what_fills_atoms_and_missing_values_is_not_read(tmp_path):
+    table, x = Table.fit(_save(tmp_path / "t.csv", _columns()))
+    where = {c.name: i for i, c in enumerate(table.coordinates)}
+    changed = dict(x)
+    for name in ("gain", "rate"):
+        own = (x["categories"][:, where[name]] == 1).unsqueeze(-1)
+        changed[name] = torch.where(own, x[name], 5 + x[name])
+    pd.testing.assert_frame_equal(table.frame(changed), table.frame(x))
+    states = x["categories"].clone()
+    states[:, where["gain"]] = 0
+    assert (table.frame({**x, "categories": states})["gain"] == 0).all()
+
+
+def test_decimals_beside_atoms(tmp_path):
+    g = np.random.default_rng(0)
+    columns = {"v": ["0"] * 90 + ["100"] * 60 + [""] * 30 + [f"{v:.3f}" for v in g.normal(size=400)]}
+    table, x = Table.fit(_save(tmp_path / "t.csv", columns))
+    assert table.columns[0].texts == ("0", "100") and table.process().leaves["categories"].space.size == 4
+    table.write(x, tmp_path / "back.csv")
+    assert [row[0] for row in csv.reader((tmp_path / "back.csv").read_text().splitlines())][1:] == columns["v"]
+
+
+def test_json_carries_everything(tmp_path):
+    path = _save(tmp_path / "t.csv", _columns())
+    table, x = Table.fit(path, {"same": "drop"})
+    back = Table.from_json(json.loads(json.dumps(table.to_json())))
+    y = back.encode(path)
+    assert list(y) == list(x) and all(torch.equal(y[leaf], x[leaf]) for leaf in x)
+    pd.testing.assert_frame_equal(back.frame(x), table.frame(x))
+    assert back.lines() == table.lines() and back.to_json() == table.to_json()
+
+
+def test_lines(tmp_path):
+    lines = {line.part: line for line in Table.fit(_save(tmp_path / "t.csv", _columns()))[0].lines()}
+    assert list(lines) == list(KINDS)
+    assert lines["age"].values.startswith("73 values 17 ... 89") and lines["age"].process == "masking"
+    assert lines["same"].values == "constant: 'x'"
+    assert "apart: 0" in lines["gain"].values and lines["gain"].process == "Gaussian and masking"
+    assert lines["plan"].values == "'a', 'b'; or missing"
+    assert lines["wage"].process == "Gaussian"
+
+
+def test_overrides(tmp_path):
+    columns = {name: _columns()[name] for name in ("age", "visits", "zip", "plan", "colour")}
+    columns["size"] = (["small", "large", "NA", "medium"] * N)[:N]
+    wishes = {
+        "age": "number",
+        "visits": "ordinal",
+        "zip": {"kind": "number"},
+        "plan": "drop",
+        "size": {"kind": "ordinal", "order": ["small", "medium", "large"], "missing": ["NA"]},
+        "colour": {"missing": ["?"]},
+    }
+    table, x = Table.fit(_save(tmp_path / "t.csv", columns), wishes)
+    kinds = {column.name: column.kind for column in table.columns}
+    assert kinds == {"age": "number", "visits": "ordinal", "zip": "number", "colour": "category", "size": "ordinal"}
+    assert kstest(x["age"][:, 0].double().numpy(), "norm").pvalue > 0.01
+    table.write(x, tmp_path / "back.csv")
+    back = pd.read_csv(tmp_path / "back.csv", dtype=str, keep_default_na=False)
+    expected = pd.DataFrame({**columns, "zip": [str(int(v)) for v in columns["zip"]]}).drop(columns="plan")
+    pd.testing.assert_frame_equal(back, expected.astype(back.dtypes.to_dict()))
+    assert table.columns[-1].texts == ("small", "medium", "large")
+    assert table.frame(x)["size"].isna().sum() == columns["size"].count("NA")
+    assert torch.equal(table.encode(tmp_path / "t.csv")["categories"], x["categories"])
+
+
+@pytest.mark.parametrize(
+    "wishes, match",
+    [
+        ({"aeg": "number"}, "aeg"),
+        ({"age": "numbr"}, "numbr.*ordinal"),
+        ({"age": "boolean"}, "boolean"),
+        ({"colour": "number"}, "row 1: .* is not a number"),
+        ({"colour": "date"}, "row 1: .* ISO date"),
+        ({"colour": "ordinal"}, "order"),
+        ({"colour": {"order": ["red"]}}, "not in the order"),
+        ({"price": "count"}, "is no count"),
+        ({"age": 3}, "override 3"),
+        ({"age": {"kind": "number", "knots": 3}}, "knots"),
+    ],
+)
+def test_bad_overrides(tmp_path, wishes, match):
+    with pytest.raises(BadData, match=match):
+        Table.fit(_save(tmp_path / "t.csv", _columns(100)), wishes)
+
+
+def test_only_numbers_or_only_categories(tmp_path):
+    columns = _columns()
+    table, x = Table.fit(_save(tmp_path / "a.csv", {"wage": columns["wage"]}))
+    assert list(x) == ["wage"] and table.process().names == ("wage",)
+    table, x = Table.fit(_save(tmp_path / "b.csv", {"colour": columns["colour"]}))
+    assert list(x) == ["categories"] and table.process().names == ("categories",)
+
+
+def test_leaf_names_are_safe(tmp_path):
+    wage = _columns()["wage"]
+    table, x = Table.fit(
+        _save(tmp_path / "t.csv", dict.fromkeys(["categories", "a b", "a.b", "type", "2nd", "", "é"], wage))
+    )
+    assert len(x) == 7 and all(leaf.isidentifier() and leaf != "categories" for leaf in x)
+    nn.ModuleDict({leaf: nn.Identity() for leaf in x})
+    table.write(x, tmp_path / "back.csv")
+    assert (tmp_path / "back.csv").read_bytes() == (tmp_path / "t.csv").read_bytes()
+
+
+def test_missing_spelt_nan_and_one_column_with_gaps(tmp_path):
+    for word in ("NaN", "nan", ""):
+        path = tmp_path / "t.csv"
+        path.write_text("v\n" + "\n".join(["1", word, "3"] * 5) + "\n1\n")
+        table, x = Table.fit(path)
+        frame = table.frame(x)["v"]
+        assert frame.isna().sum() == 5 and str(frame.dtype) == "Int64"
+        table.write(x, tmp_path / "back.csv")
+        assert (tmp_path / "back.csv").read_text().replace('""', "") == path.read_text()
+
+
+def test_encoding_another_file(tmp_path):
+    columns = _columns()
+    table, x = Table.fit(_save(tmp_path / "t.csv", columns))
+    some = {name: values[50:90] for name, values in reversed(columns.items())}  # in another order
+    y = table.encode(_save(tmp_path / "u.csv", some))
+    assert torch.equal(y["categories"], x["categories"][50:90])
+    cases = {
+        "colour": ("blue", "column 'colour', row 3: 'blue' is no known value"),
+        "age": ("5", "column 'age', row 3: '5' is not among"),
+        "wage": ("lots", "column 'wage', row 3: 'lots' is no number"),
+        "born": ("2024-02-30", "column 'born', row 3: '2024-02-30' is no date"),
+        "member": ("", "column 'member', row 3: is missing"),
+    }
+    for name, (value, match) in cases.items():
+        wrong = {**some, name: [*some[name][:2], value, *some[name][3:]]}
+        with pytest.raises(BadData, match=match):
+            table.encode(_save(tmp_path / "w.csv", wrong))
+    with pytest.raises(BadData, match="lacks the column 'age'"):
+        table.encode(_save(tmp_path / "w.csv", {k: v for k, v in some.items() if k != "age"}))
+    with pytest.raises(BadData, match="unknown column 'more'"):
+        table.encode(_save(tmp_path / "w.csv", {**some, "more": some["age"]}))
+    near = {**some, "age": ["5"] * 40}
+    with pytest.warns(UserWarning, match="'age': 40 new values"):
+        moved = table.encode(_save(tmp_path / "w.csv", near), unseen="nearest")
+    assert (table.frame(moved)["age"] == 17).all()
+    table.encode(_save(tmp_path / "w.csv", {**some, "wage": ["1e9"] * 40}))  # beyond the range: still a number
+
+
+def test_given(tmp_path):
+    table, _ = Table.fit(_save(tmp_path / "t.csv", _columns()))
+    where = {c.name: i for i, c in enumerate(table.coordinates)}
+    wage = _columns()["wage"][7]
+    given = table.given({"age": "39", "colour": "red", "wage": wage, "gain": "0", "rate": "0.1", "plan": ""})
+    values, fixed = given["categories"]
+    assert [c.name for c, on in zip(table.coordinates, fixed, strict=True) if on] == [
+        "age",
+        "colour",
+        "plan",
+        "rate",
+        "gain",
+    ]
+    assert table.coordinates[0].texts[values[0]] == "39"
+    assert set(given) == {"categories", "wage", "rate"}  # an atom leaves the number free
+    z, known = given["wage"]
+    assert known.tolist() == [True] and table.leaves["wage"].decode(np.zeros(1, dtype=int), z.numpy()) == [wage]
+    assert int(values[where["gain"]]) == 0 and int(values[where["rate"]]) == 1 and int(values[where["plan"]]) == 2
+    assert list(table.given({"wage": wage})) == ["wage"] and table.given({}) == {}
+    for wrong, match in [
+        ({"agee": "3"}, "agee.*use one of.*colour"),
+        ({"colour": "blue"}, "given: column 'colour': 'blue'.*'red'"),
+        ({"age": "5"}, "73 values 17 ... 89"),
+        ({"wage": "1e12"}, "outside the range"),
+        ({"wage": "much"}, "is no number"),
+    ]:
+        with pytest.raises(BadData, match=match):
+            table.given(wrong)
+
+
+def _many(text: str) -> str:
+    return "id,v\n" + "".join(f"{text}{i},{i % 3}\n" for i in range(400))
+
+
+BAD = {
+    "empty": (b"", "is empty"),
+    "blank": (b"\n \n", "is empty"),
+    "header only": (b"a,b\n", "no rows"),
+    "no header": (b"1,2\n3,4\n", "header"),
+    "short row": (b"a,b\n1,2\n3\n4,5\n", "row 2 has 1 fields, the header has 2"),
+    "long row": (b"a,b\n1,2\n3,4\n4,5,6\n7,8,9\n", "row 3 has 3 fields, the header has 2"),
+    "twice": (b"a,b,a\n1,2,3\n", "'a' occurs 2 times"),
+    "nothing there": (b"a,b\n1,\n2,NaN\n", "column 'b' has no values.*drop it"),
+    "open quote": (b'a,b\n1,"2\n3,4\n', "row 1 opens a quote that nothing closes"),
+    "noise": (np.random.default_rng(0).bytes(5000), "binary"),
+    "latin": ("a,b\n1,caf\u00e9\n".encode("latin-1"), r"byte 9 \(0xe9\) is not utf-8.*encoding"),
+    "names": (_many("person ").encode(), "column 'id'.*400 distinct values.*drop it or name a kind in the override file"),
+    "mixed": (_many("").replace("\n57,", "\nfifty,").encode(), "column 'id', row 58: 'fifty' is not a number"),
+    "no day": (
+        ("d\n" + "\n".join(str(np.datetime64("2000-01-01") + i) for i in range(400)) + "\n2024-02-30\n").encode(),
+        "column 'd', row 401: '2024-02-30' is no day",
+    ),
+    "dates unlike": (
+        ("d\n" + "\n".join(str(np.datetime64("2000-01-01") + i) for i in range(400)) + "\n2024-02-20 10:00\n").encode(),
+        "column 'd', row 401: '2024-02-20 10:00' is no day, or not written like '2000-01-01'",
+    ),
+    "mixed dates": (
+        ("d\n" + "\n".join(str(np.datetime64("2000-01-01") + i) for i in range(400)) + "\nsoon\n").encode(),
+        "column 'd', row 401: 'soon' is not an ISO date",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", sorted(BAD))
+def test_bad_files(tmp_path, case):
+    path = tmp_path / "t.csv"
+    path.write_bytes(BAD[case][0])
+    with pytest.raises(BadData, match=BAD[case][1]) as caught:
+        Table.fit(path)
+    assert "\n" not in str(caught.value) and "t.csv" in str(caught.value)
+
+
+def test_other_bad_files(tmp_path):
+    with pytest.raises(BadData, match="no such file"):
+        Table.fit(tmp_path / "none.csv")
+    with pytest.raises(BadData, match="rename"):
+        Table.fit(_save(tmp_path / "t.data", _columns(5)))
+    whole = _save(tmp_path / "t.csv.gz", _columns()).read_bytes()
+    (tmp_path / "cut.csv.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(BadData, match="cut"):
+        Table.fit(tmp_path / "cut.csv.gz")
+    (tmp_path / "t.parquet").write_bytes(b"a,b\n1,2\n")
+    with pytest.raises(BadData, match="Parquet"):
+        Table.fit(tmp_path / "t.parquet")
+    pd.DataFrame({"a": [[1, 2], [3]]}).to_parquet(tmp_path / "nested.parquet")
+    with pytest.raises(BadData, match="column 'a' has the type list"):
+        Table.fit(tmp_path / "nested.parquet")
+
+
+def test_few_words_among_numbers_are_categories(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("v\n" + "1\n2\n3\nmany\n" * 50)
+    table, x = Table.fit(path)
+    assert table.columns[0].kind == "category" and table.columns[0].texts == ("1", "2", "3", "many")
+    table.write(x, tmp_path / "back.csv")
+    assert (tmp_path / "back.csv").read_text() == path.read_text()
+
+
+def test_encodings_and_separators(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes("name;n\ncafé;1\nthé;2\n".encode("latin-1"))
+    table, x = Table.fit(path, encoding="latin-1")
+    table.write(x, tmp_path / "back.csv")
+    assert (tmp_path / "back.csv").read_bytes() == path.read_bytes()
+    path.write_bytes("\ufeffname,n\ncafé,1\n".encode())
+    assert [column.name for column in Table.fit(path)[0].columns] == ["name", "n"]
+    with pytest.raises(BadData, match="no encoding 'latin-99'"):
+        Table.fit(path, encoding="latin-99")
+
+
+def test_far_too_many_categories_fail_fast(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("fine,id\n" + "".join(f"{i % 7},u{i}\n" for i in range(1_000_000)))
+    start = time.perf_counter()
+    with pytest.raises(BadData, match="column 'id' has 200,000 categories"):
+        Table.fit(path)
+    assert time.perf_counter() - start < 5
+
+
+def test_long_whole_numbers_stay_exact(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("id\n" + "9007199254740993\n9007199254740995\n" * 20)
+    table, x = Table.fit(path)
+    table.write(x, tmp_path / "back.csv")
+    assert (tmp_path / "back.csv").read_text() == path.read_text()
+
+
+def test_importing_the_package_imports_no_table_library():
+    code = "import sys, unnoise, unnoise.data.table; print([m for m in ('pandas', 'pyarrow') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_one_number_spelt_in_two_ways_is_one_value(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("v\n1\n1.0\n2.0\n1.0\n")
+    table, x = Table.fit(path)
+    assert table.columns[0].texts == ("1.0", "2.0")  # the commoner spelling
+    assert x["categories"][:, 0].tolist() == [0, 0, 1, 0]

@@ -1,0 +1,200 @@
+"""Every process kind has a network: right shapes, a neutral start, gradients everywhere, JSON and back."""
+
+import json
+
+import pytest
+import torch
+
+import unnoise as un
+from unnoise import networks
+from unnoise.networks import default_network, default_predicts
+
+ROWS = 6
+
+
+def table():
+    return un.Product(
+        age=un.Gaussian(()),
+        money=un.Gaussian((3,), un.schedules.Linear()),
+        visits=un.Thinning((2,)),
+        arrivals=un.Thinning((1,), immigration=2.0),
+        facts=un.Masking(size=[3, 9, 2, 5]),
+        job=un.Uniform(size=7),
+    )
+
+
+PROCESSES = {
+    "vector": lambda: un.Gaussian((5,)),
+    "scalar": lambda: un.Gaussian(()),
+    "thin array": lambda: un.Gaussian((3, 2)),
+    "grey image": lambda: un.Gaussian((8, 8)),
+    "colour image": lambda: un.Gaussian((3, 7, 5)),
+    "counts": lambda: un.Thinning((4,)),
+    "counts that arrive": lambda: un.Thinning((4,), immigration=1.5),
+    "image of counts": lambda: un.Thinning((6, 6), immigration=1.0),
+    "text": lambda: un.Masking(size=5, shape=(7,)),
+    "noisy text": lambda: un.Uniform(size=5, shape=(7,)),
+    "bounded counts": lambda: un.BirthDeath(most=6, shape=(3,)),
+    "one category": lambda: un.Uniform(size=4),
+    "unlike categories": lambda: un.Masking(size=[2, 6, 3]),
+    "unlike noisy categories": lambda: un.Uniform(size=[2, 6, 3]),
+    "pixels": lambda: un.Masking(size=4, shape=(8, 8)),
+    "colour pixels": lambda: un.Uniform(size=4, shape=(3, 6, 5)),
+    "chain": lambda: un.Chain(un.Masking(size=5, shape=(7,)), 8),
+    "table": table,
+    "nested": lambda: un.Product(a=un.Product(b=un.Gaussian((2,)), c=un.Masking(size=3, shape=(2,))), d=un.Uniform(size=2)),
+}
+CLASSES = {
+    "vector": "MLP",
+    "thin array": "MLP",
+    "colour image": "SmallUNet",
+    "image of counts": "SmallUNet",
+    "text": "SequenceTransformer",
+    "unlike categories": "ColumnTransformer",
+    "one category": "ColumnTransformer",
+    "pixels": "SmallUNet",
+    "chain": "SequenceTransformer",
+    "table": "ColumnTransformer",
+}
+
+
+def data(process, rows=ROWS, seed=0):
+    """Any states of the space."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def leaf(space):
+        if isinstance(space, un.spaces.Product):
+            return {name: leaf(part) for name, part in space.leaves.items()}
+        if isinstance(space, un.Euclidean):
+            return torch.randn(rows, *space.shape, generator=generator)
+        if isinstance(space, un.Counts):
+            return torch.randint(4, (rows, *space.shape), generator=generator)
+        sizes = torch.as_tensor(space.size if space.sizes is None else space.sizes)
+        return (torch.rand(rows, *space.shape, generator=generator) * sizes).long()
+
+    return leaf(process.space)
+
+
+@pytest.fixture(params=list(PROCESSES))
+def name(request):
+    return request.param
+
+
+def denoiser_of(process, **options):
+    return un.Denoiser(default_network(process, "tiny", seed=0, **options), process, default_predicts(process))
+
+
+def test_class_follows_the_process():
+    chosen = {name: type(default_network(PROCESSES[name](), "tiny")).__name__ for name in CLASSES}
+    assert chosen == CLASSES
+
+
+def test_bound_is_finite_and_one_step_wakes_every_parameter(name):
+    process = PROCESSES[name]()
+    denoiser, x0 = denoiser_of(process), data(PROCESSES[name]())
+    optimizer = torch.optim.SGD(denoiser.parameters(), lr=1e-2)
+    for step in range(2):
+        bound = un.bound(denoiser, x0, seed=step)
+        assert bound.total.shape == (ROWS,) and bool(bound.total.isfinite().all())
+        optimizer.zero_grad()
+        bound.loss.mean().backward()
+        optimizer.step()
+    dead = [key for key, p in denoiser.named_parameters() if p.grad is None or not bool((p.grad != 0).any())]
+    if name == "one category":  # a lone token attends to itself, whatever its query
+        dead = [key for key in dead if not key.endswith(("query_norm.weight", "key_norm.weight"))]
+    assert not dead
+
+
+def test_start_is_neutral(name):
+    process = PROCESSES[name]()
+    x0 = data(process)
+    prediction = denoiser_of(process)(x0, 0.5)
+
+    def check(part):
+        if hasattr(part, "leaves"):
+            for leaf in part.leaves.values():
+                check(leaf)
+        elif isinstance(part, un.Posterior):
+            law, valid = part.log_theta().exp(), part.process.space.valid()
+            sizes = part.process.space.size if valid is None else valid.sum(-1, keepdim=True)
+            free = part.process.movable(part.x_t).unsqueeze(-1)
+            even = torch.ones_like(law) / sizes if valid is None else valid / sizes
+            torch.testing.assert_close(torch.where(free, law, even), even.expand_as(law).float(), check_dtype=False)
+        else:
+            assert not bool(part.value.any())
+
+    check(prediction)
+
+
+def test_json_round_trip(name):
+    network = default_network(PROCESSES[name](), "tiny", seed=3)
+    text = json.dumps(networks.described(network))
+    again = networks.build(**json.loads(text), seed=3)
+    assert json.dumps(networks.described(again)) == text
+    first, second = network.state_dict(), again.state_dict()
+    assert list(first) == list(second)
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert not any("offset" in key or "group" in key for key in first)
+
+
+def test_seed_decides_the_weights_and_leaves_torchs_own_alone():
+    process, state = PROCESSES["vector"](), torch.random.get_rng_state()
+    one, two, other = (default_network(process, "tiny", seed=seed).inward.weight for seed in (1, 1, 2))
+    assert torch.equal(one, two) and not torch.equal(one, other)
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize("kind", ["vector", "colour image", "text", "noisy text", "pixels", "table"])
+def test_bfloat16_autocast_agrees_with_float32(kind):
+    process = PROCESSES[kind]()
+    network, x = default_network(process, "tiny", seed=0), data(process)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for p in network.parameters():  # outputs that are not 0
+            p.add_(torch.randn(p.shape, generator=generator) * 0.05)
+    t = torch.linspace(0.1, 0.9, ROWS)
+    network.requires_grad_(False)
+    exact = network(x, t)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = network(x, t)
+    pairs = [(exact[k], rough[k]) for k in exact] if isinstance(exact, dict) else [(exact, rough)]
+    for a, b in pairs:
+        possible = a > -1e8
+        assert torch.equal(possible, b > -1e8)
+        a, b = a[possible], b[possible].float()
+        assert float(a.std()) > 0.02 or a.numel() < 10
+        assert float((a - b).norm() / a.norm()) < 0.05
+    double = network(un.spaces.map_leaves(lambda v: v.double() if v.is_floating_point() else v, x), t)
+    torch.testing.assert_close(double, exact)
+
+
+def test_samples_come_out_in_the_space():
+    for kind in ("vector", "text", "pixels", "unlike categories"):
+        process = PROCESSES[kind]()
+        x, _ = un.sample(denoiser_of(process), n=3, steps=4)
+        process.space.check(x)
+
+
+def test_errors_name_value_and_remedy():
+    with pytest.raises(ValueError, match="preset = 'huge': choose from tiny, small, base"):
+        default_network(PROCESSES["vector"](), "huge")
+    with pytest.raises(ValueError, match="there is no network 'GPT': choose from ColumnTransformer, MLP"):
+        networks.build("GPT", {})
+    with pytest.raises(ValueError, match="do not fit the network MLP: .*depth"):
+        networks.build("MLP", {"shape": [2], "depth": 3})
+    with pytest.raises(ValueError, match="a Linear cannot be described"):
+        networks.described(torch.nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="3000 coordinates, more than the 2048"):
+        default_network(un.Product(a=un.Gaussian((3000,))))
+    with pytest.raises(ValueError, match="width = 20 with 4 heads"):
+        default_network(PROCESSES["text"](), "tiny", width=20)
+    with pytest.raises(ValueError, match="multiple of 16"):
+        default_network(PROCESSES["pixels"](), "tiny", width=24)
+
+
+def test_presets_grow():
+    for kind, least in {"vector": 2e6, "text": 2e7, "pixels": 5e6, "table": 3e6}.items():
+        process = PROCESSES[kind]()
+        with torch.device("meta"):
+            sizes = [networks.count_parameters(default_network(process, preset)) for preset in networks.PRESETS]
+        assert sizes[0] < 3e5 < least < sizes[1] < sizes[2]

@@ -1,0 +1,122 @@
+"""Averaged copies, the order of the data, the learning rate, and the bound on held-out rows."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+import unnoise as un
+from unnoise.training import TrainConfig, split
+from unnoise.training.data_order import Cursor, InMemory, Order, batches
+from unnoise.training.ema import EMA
+from unnoise.training.validation import validate
+
+CPU = torch.device("cpu")
+
+
+def test_averaged_copies_follow_the_formula_and_are_swapped_in():
+    model = nn.Linear(2, 1, bias=False)
+    ema, expected = EMA(model, (0.5, 0.9)), {0.5: model.weight.detach().clone(), 0.9: model.weight.detach().clone()}
+    flag = torch.zeros(())
+    for step in range(1, 30):
+        with torch.no_grad():
+            model.weight.add_(step)
+        ema.update(step, flag if step % 2 else None)
+        for rate, value in expected.items():
+            weight = 1 - min(rate, (1 + step) / (10 + step))
+            expected[rate] = value + weight * (model.weight.detach() - value)
+    own = model.weight.detach().clone()
+    for rate, value in expected.items():
+        assert torch.allclose(ema.state_dict(rate)["weight"], value, rtol=1e-5)
+        with pytest.raises(KeyError), ema.applied(model, rate):
+            assert torch.allclose(model.weight, value, rtol=1e-5)
+            raise KeyError  # the parameters come back whatever happens
+        assert torch.equal(model.weight, own)
+    kept = ema.state_dict(0.5)["weight"].clone()
+    ema.update(30, torch.ones(()))
+    assert torch.equal(ema.state_dict(0.5)["weight"], kept)
+    with pytest.raises(ValueError, match="no averaged copy"), ema.applied(model, 0.3):
+        pass
+
+
+def test_epochs_visit_every_row_once_in_orders_of_their_own():
+    train, held = split(103, 0.2, seed=1)
+    assert len(held) == 21 and sorted([*train.tolist(), *held.tolist()]) == list(range(103))
+    assert not torch.equal(split(103, 0.2, seed=2)[1], held)
+    order = Order(train, 20, seed=1, parts=2)
+    cursors = [cursor for cursor, _ in zip(order.cursors(Cursor()), range(16), strict=False)]
+    assert cursors[7:9] == [Cursor(0, 70), Cursor(1, 0)]  # 82 rows are 4 batches of 2 parts
+    first = torch.cat([order.piece(cursor, 0) for cursor in cursors[:8]])
+    second = torch.cat([order.piece(cursor, 0) for cursor in cursors[8:]])
+    assert len(set(first.tolist())) == 80 and set(first.tolist()) <= set(train.tolist())
+    assert not torch.equal(first, second)
+    two = Order(train, 20, seed=1, parts=2, world=2)
+    assert torch.equal(torch.cat([two.piece(cursors[3], rank) for rank in (0, 1)]), order.piece(cursors[3], 0))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_go_on_from_any_cursor(workers):
+    source, order = InMemory({"a": torch.arange(50), "b": torch.rand(50, 2)}), Order(torch.arange(50), 12, seed=3)
+    whole = batches(source, order, Cursor(), CPU)
+    for _ in range(6):
+        next(whole)
+    part = batches(source, order, Cursor(1, 24), CPU, workers=workers)  # 4 batches an epoch: number 6
+    for _ in range(4):
+        (one, rows, x0), (other, rows_, x0_) = next(whole), next(part)
+        assert one == other and torch.equal(rows, rows_) and torch.equal(x0["a"], rows) and torch.equal(x0["b"], x0_["b"])
+
+
+def test_batches_that_cannot_be_cut_are_refused():
+    with pytest.raises(ValueError, match="batch_size = 10 does not divide into accumulate = 2 parts x 2 processes"):
+        Order(torch.arange(100), 10, seed=0, parts=2, world=2)
+    with pytest.raises(ValueError, match="3 rows are fewer"):
+        Order(torch.arange(3), 8, seed=0, parts=2, world=2)
+    assert Order(torch.arange(7), 8, seed=0, parts=2).batch == 6  # small data: all of it that divides
+    with pytest.raises(ValueError, match="1 rows, too few"):
+        split(1, 0.1, 0)
+
+
+def test_the_learning_rate_rises_and_falls():
+    config = TrainConfig(steps=100, lr=2.0, warmup=10, decay="linear")
+    assert config.lr_at(4, 0.04) == pytest.approx(2 * 0.5 * 0.96)
+    assert config.lr_at(50, 0.5) == pytest.approx(1.0)
+    assert TrainConfig(steps=100, lr=2.0, warmup=0).lr_at(25, 0.25) == pytest.approx(1 + 0.5**0.5)
+    assert TrainConfig(steps=1, lr=2.0, warmup=0, decay="constant").lr_at(99, 1.0) == 2.0
+    with pytest.raises(ValueError, match="decay = 'steep': choose from cosine"):
+        TrainConfig(steps=1, decay="steep")
+
+
+class Law(nn.Module):
+    """Three letters, each with a law of its own: exact, so the bound is the entropy."""
+
+    def __init__(self, logits):
+        super().__init__()
+        self.logits = nn.Parameter(logits)
+
+    def forward(self, x, t):
+        return self.logits.expand(len(x), *self.logits.shape)
+
+
+def test_the_standard_errors_of_the_bound_mean_what_they_say():
+    """Over repeated data and noise, the bound lies around the true value with the spread that `se` names."""
+    logits = torch.tensor([[2.0, 0.0, 0.0, -1.0]]).repeat(3, 1)
+    probs = logits.softmax(-1)
+    entropy = float(-(probs * probs.log()).sum())
+    denoiser = un.Denoiser(Law(logits), un.Masking(size=4, shape=(3,)))
+    alone = SimpleNamespace(device=CPU, num_processes=1, process_index=0, gather=lambda x: x)
+    scores, spread = [], []
+    for seed in range(60):
+        x0 = torch.multinomial(probs, 50, True, generator=torch.Generator().manual_seed(seed)).T.contiguous()
+        result = validate(denoiser, InMemory(x0), torch.arange(50), alone, 16, 2, seed)
+        assert result.rows == 50
+        assert result.bound == pytest.approx(result.prior + result.diffusion + result.reconstruction)
+        scores.append((result.bound - entropy) / result.se)
+        spread.append(result.draw_se)
+    scores = torch.tensor(scores)
+    assert abs(float(scores.mean())) < 4 / 60**0.5  # unbiased
+    assert 0.6 < float(scores.std()) < 1.3  # strata make it a little smaller than 1, never larger
+    assert 0.05 < sum(spread) / 60 < 0.3  # of two draws of 50 rows
+    again = validate(denoiser, InMemory(x0), torch.arange(50), alone, 16, 2, seed)
+    assert again == result  # a fixed noise
+    assert validate(denoiser, InMemory(x0), torch.arange(50), alone, 16, 2, seed + 1) != result
