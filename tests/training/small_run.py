@@ -85,6 +85,7 @@ class Small(nn.Module):
 
     def forward(self, x, t):
         mixed = isinstance(x, dict)
+        t = t["letters"] if isinstance(t, dict) else t  # one leaf may be observed
         letters, clock = x["letters"] if mixed else x, t.float()[:, None]
         number = x["number"] if mixed else clock.expand(-1, 2)
         out = self.body(torch.cat([number, self.letter(letters).flatten(1), clock], 1))

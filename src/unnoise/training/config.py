@@ -90,6 +90,7 @@ class TrainConfig:
     save_every: int = 500
     keep: int = 2  # how many of the last good states stay on disk
     weighting: str = "bound"
+    observed: float = 0.5  # of products: the share of rows that are trained given some of their leaves, at time 0
     workers: int = 0  # processes that fetch rows ahead
     sample_every: int | None = None
     samples: int = 16
@@ -113,6 +114,8 @@ class TrainConfig:
                 raise ValueError(f"{name} = {value}: it must be above 0")
         if not 0 <= self.validation < 1:
             raise ValueError(f"validation = {self.validation}: the held-out share lies in [0, 1)")
+        if not 0 <= self.observed <= 1:
+            raise ValueError(f"observed = {self.observed}: a share of the rows lies in [0, 1]")
         if self.weight_decay < 0:
             raise ValueError(f"weight_decay = {self.weight_decay} must not be negative")
         for rate in (*self.ema, *self.betas):

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from unnoise.denoiser import Denoiser
 from unnoise.noise import Noise
-from unnoise.objectives import Objective
+from unnoise.objectives import Objective, Observed
+from unnoise.processes import Product
 from unnoise.shapes import Tree
 from unnoise.training.config import WEIGHTINGS, TrainConfig
 from unnoise.training.ema import EMA
@@ -33,6 +34,14 @@ def accelerator_for(config: TrainConfig) -> Any:
     return Accelerator(cpu=config.device == "cpu", mixed_precision="no", kwargs_handlers=handlers)
 
 
+def objective_of(denoiser: Denoiser, config: TrainConfig) -> Objective:
+    """What is minimised: the bound, and for products in a share of the rows the bound given some of their leaves."""
+    weighting, process = WEIGHTINGS[config.weighting](), denoiser.process
+    if isinstance(process, Product) and len(process.names) > 1 and config.observed > 0:
+        return Observed(denoiser, config.observed, weighting=weighting)
+    return Objective(denoiser, weighting)
+
+
 class Learner:
     def __init__(self, denoiser: Denoiser, config: TrainConfig, accelerator: Any):
         self.config, self.accelerator, self.device = config, accelerator, accelerator.device
@@ -41,7 +50,7 @@ class Learner:
         self.ema = EMA(self.denoiser, config.ema)
         if config.compile:
             _compile(denoiser.network)
-        self.model = accelerator.prepare(Objective(self.denoiser, WEIGHTINGS[config.weighting]()))
+        self.model = accelerator.prepare(objective_of(self.denoiser, config))
         self.sums, self.bad, self.good = self._zeros()
 
     def _zeros(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -73,7 +73,9 @@ def drawing(process: Process, steps: int | None = None) -> Drawing:
         length = process.space.dimension
         return Drawing(FirstHitting(), 1) if steps is None and length <= 64 else Drawing(Reveal(), steps or min(length, 256))
     if isinstance(process, Product):
-        return Drawing(Leaves(**{name: _stepping(leaf) for name, leaf in process.leaves.items()}), steps or 128)
+        # two columns revealed in one step are drawn as if independent: steps so many that few are
+        fine = min(512, max(64, 32 * process.space.dimension))
+        return Drawing(Leaves(**{name: _stepping(leaf) for name, leaf in process.leaves.items()}), steps or fine)
     return Drawing(Ancestral(), steps or 256)
 
 

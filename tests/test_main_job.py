@@ -1,0 +1,117 @@
+"""The main job as a user runs it: train on a file, sample, evaluate; and bad input."""
+
+import csv
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+def run(*arguments, folder: Path, status: int = 0) -> str:
+    command = [sys.executable, "-m", "unnoise.cli", *map(str, arguments)]
+    one_thread = {"OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "HOME": str(folder)}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, env=one_thread)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout if status == 0 else done.stderr
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory) -> Path:
+    """A small mixed table: a category, a count, a price that depends on both, a date, a flag, some missing."""
+    rng = np.random.default_rng(0)
+    folder = tmp_path_factory.mktemp("shop")
+    rows = []
+    for i in range(600):
+        kind = rng.choice(["tea", "coffee", "cake"])
+        count = int(rng.integers(1, 6))
+        price = round(float(count * {"tea": 2.0, "coffee": 3.0, "cake": 4.5}[kind] * rng.lognormal(0, 0.2)), 4)
+        rows.append([kind, count, price if i % 20 else "", f"2024-{1 + i % 12:02d}-{1 + i % 28:02d}", bool(i % 3)])
+    with gzip.open(folder / "shop.csv.gz", "wt", newline="") as file:
+        csv.writer(file).writerows([["item", "count", "price", "day", "member"], *rows])
+    told = run("train", "shop.csv.gz", "--out", "model", "--steps", 60, "--batch-size", 64, "--json", folder=folder)
+    assert json.loads(told.strip().splitlines()[-1])["reason"] == "steps"
+    return folder
+
+
+def test_what_was_understood(shop):
+    told = run("train", "shop.csv.gz", "--dry-run", folder=shop)
+    assert "item" in told and "category" in told and "price" in told and "600 examples" in told
+    lines = {
+        line["part"]: line for line in json.loads(run("train", "shop.csv.gz", "--dry-run", "--json", folder=shop))["lines"]
+    }
+    assert lines["price"]["process"].startswith("Gaussian") and lines["day"]["kind"] == "date"
+
+
+def test_samples_come_back_in_the_data_s_own_form(shop):
+    run("sample", "model", "-n", 50, "--out", "new.csv", folder=shop)
+    with open(shop / "new.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 50 and list(rows[0]) == ["item", "count", "price", "day", "member"]
+    assert {row["item"] for row in rows} <= {"tea", "coffee", "cake"}
+    assert all(row["count"] in "12345" and row["day"].startswith("2024-") for row in rows)
+    again = run("sample", "model", "-n", 50, "--out", "again.csv", "--batch", 7, "--json", folder=shop)
+    assert json.loads(again)["n"] == 50
+
+
+def test_samples_given_a_column(shop):
+    run("sample", "model", "-n", 20, "--out", "given.csv", "--given", "item=cake", "--given", "price=9.5", folder=shop)
+    with open(shop / "given.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["item"] for row in rows} == {"cake"} and all(abs(float(row["price"]) - 9.5) < 1e-3 for row in rows)
+
+
+def test_evaluation(shop):
+    result = json.loads(run("evaluate", "model", "--samples", 200, "--draws", 2, "--json", folder=shop))
+    terms = result["prior"] + result["diffusion"] + result["reconstruction"]
+    assert result["bound"] == pytest.approx(terms) and result["examples"] == 60
+    assert result["samples"]["shape"] > 0.7 and result["control_independent_columns"]["shape"] > 0.95
+
+
+def test_a_run_goes_on(shop):
+    told = run("train", "--resume", "model", "--steps", 80, "--json", folder=shop)
+    assert json.loads(told.strip().splitlines()[-1])["step"] == 80
+
+
+def test_arrays_and_text(tmp_path):
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "points.npy", rng.normal(size=(200, 3)) * [1, 5, 0.1])
+    run("train", "points.npy", "--out", "p", "--steps", 10, "--json", folder=tmp_path)
+    run("sample", "p", "-n", 9, "--steps", 8, "--out", "new.npy", folder=tmp_path)
+    assert np.load(tmp_path / "new.npy").shape == (9, 3)
+    (tmp_path / "a.txt").write_text("the cat sat on the mat. " * 60)
+    run("train", "a.txt", "--out", "t", "--length", 16, "--steps", 10, "--json", folder=tmp_path)
+    run("sample", "t", "-n", 4, "--out", "new.txt", folder=tmp_path)
+    assert len((tmp_path / "new.txt").read_text().split("\n\n")) == 4
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (("train", "nothing.csv"), "there is no such file"),
+        (("train", "empty.csv"), "empty"),
+        (("train", "odd.xyz"), "suffix '.xyz'"),
+        (("train",), "which file?"),
+        (("train", "shop.csv.gz", "--out", "model"), "not empty"),
+        (("train", "shop.csv.gz", "--out", "x", "--preset", "huge"), "choose from tiny"),
+        (("sample", "nowhere"), "does not exist"),
+        (("sample", "."), "is not a run"),
+        (("sample", "model", "--given", "itm=cake"), "itm"),
+        (("sample", "model", "--given", "item=soup"), "soup"),
+        (("sample", "model", "--given", "item"), "column=value"),
+        (("sample", "model", "-n", "0"), "at least one"),
+        (("sample", "model", "--sampler", "Wishful"), "no sampler 'Wishful'"),
+        (("evaluate", "model", "--data", "nothing.csv"), "there is no such file"),
+    ],
+)
+def test_bad_input(shop, arguments, words):
+    """One line, exit status 2, and nothing half-written."""
+    (shop / "empty.csv").write_text("")
+    (shop / "odd.xyz").write_text("hello")
+    before = sorted(p.name for p in shop.iterdir())
+    told = run(*arguments, folder=shop, status=2)
+    assert words in told and len(told.strip().splitlines()) == 1
+    assert sorted(p.name for p in shop.iterdir()) == before
