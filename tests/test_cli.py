@@ -84,11 +84,16 @@ def test_a_process_of_ones_own(tmp_path, name, status):
     assert done.returncode == status, done.stdout[-2000:] + done.stderr[-2000:]
 
 
-def test_demo_writes_a_picture(tmp_path, capsys):
-    out = tmp_path / "deep" / "demo.png"
-    status, printed, _ = run(capsys, "demo", "--out", str(out))
-    assert status == 0 and "demo.png" in printed
-    assert out.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" and out.stat().st_size > 50_000
+def test_demo_writes_a_page(tmp_path, capsys):
+    """A glimpse of it: two seconds of training do not beat the baselines, and the exit status says so."""
+    out = tmp_path / "deep" / "demo"
+    status, printed, _ = run(capsys, "demo", "--out", str(out), "--seconds", "2")
+    page = (out / "index.html").read_text()
+    assert status in (0, 1) and "index.html" in printed and "fitted Gaussian" in printed
+    assert page.count("data:image/png;base64,") == 8 and "Mixed table" in page
+    assert (out / "digits-as-numbers" / "config.json").exists()
+    status, _, told = run(capsys, "demo", "--out", str(out))
+    assert status == 2 and "not empty" in told
 
 
 def test_importing_unnoise_needs_torch_and_little_else():

@@ -1,116 +1,125 @@
-"""`unnoise demo`: a picture of noising and exact denoising, in a continuous and a finite space side by side."""
+"""`unnoise demo`: three small models of built-in data, trained and shown on one page.
+
+    digits as numbers       8 x 8 pixels with 17 levels under Gaussian noise       beside a Gaussian fitted to them
+    digits as categories    the same levels as categories under masking            beside independent pixels
+    a mixed table           a census extract, numbers and categories together      beside independent columns
+
+All figures are nats per held-out example: the model's bound, above its negative log-likelihood, and that of the baseline.
+"""
 
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from unnoise.cli.tables import table
 from unnoise.noise import Noise
-from unnoise.oracles import MarkovChain, Oracle, mixture
-from unnoise.processes import Gaussian, Masking, Process
-from unnoise.schedules import Linear
-
-STEPS = 200
-LETTERS = "noise "
+from unnoise.shapes import Tree
 
 
 @dataclass(kw_only=True)
 class Demo:
-    """Noise data and denoise it with the exact denoiser, in a continuous and a finite space; write a picture."""
+    """Train three small models on built-in data (8 x 8 digits as numbers and as categories, a mixed table), print their
+    bounds beside simple baselines, and write one page with pictures."""
 
-    out: Path = Path("demo.png")
-    """Where to write the picture."""
+    out: Path = Path("demo")
+    """The folder for the page and the three runs; it must be new or empty."""
+
+    seconds: float = 32.0
+    """Training time of each model."""
 
     seed: int = 0
     """The seed of all draws."""
 
     def run(self) -> int:
+        from unnoise.cli.demo_page import write_page
+
         try:
             import matplotlib
-        except ImportError:
-            raise ValueError("the picture needs matplotlib: pip install 'unnoise[plot]'") from None
+            import sklearn  # noqa: F401
+        except ImportError as error:
+            raise ValueError(f"the demo needs {error.name}: pip install 'unnoise[plot,data,train]'") from None
         matplotlib.use("Agg")
-        self.out.parent.mkdir(parents=True, exist_ok=True)
-        draw(self.out, self.seed)
-        print(f"wrote {self.out}")
-        return 0
+        if self.out.exists() and any(self.out.iterdir()):
+            raise ValueError(f"{self.out} is not empty: choose a new folder with --out")
+        self.out.mkdir(parents=True, exist_ok=True)
+        results = [self.model(name, path, categories) for name, path, categories in built_in(self.out)]
+        rows = [
+            [r["name"], f"{r['bound']:.2f} ± {r['standard_error']:.2f}", f"{r['baseline']:.2f}", r["against"]]
+            for r in results
+        ]
+        print(table(["model", "bound, nats per example", "baseline", "which is"], rows))
+        page = write_page(self.out, results, self.seed)
+        print(f"wrote {page}")
+        return 0 if all(r["bound"] < r["baseline"] for r in results) else 1
+
+    def model(self, name: str, path: Path, categories: bool) -> dict[str, Any]:
+        """Train one, and measure it on the rows held out."""
+        from unnoise.data.read import Reading, read
+        from unnoise.evaluation.report import bound_on
+        from unnoise.spaces import batch_size, map_leaves
+        from unnoise.training.data_order import split
+        from unnoise.training.drawing import draw
+        from unnoise.training.recipes import recipe
+        from unnoise.training.run import Run
+        from unnoise.training.trainer import train
+
+        form, x0 = read(path, Reading(categories=categories))
+        config = recipe(
+            form, batch_size(x0), "tiny", "cpu", minutes=self.seconds / 60, seed=self.seed, device="cpu", patience=1000
+        )
+        run = Run.create(self.out / name.replace(" ", "-"), config)
+        print(f"{name}: {batch_size(x0)} examples, {self.seconds:.0f} s of training", flush=True)
+        outcome = train(run, x0, progress=True)
+        kept, held = split(batch_size(x0), config.train.validation, config.train.seed)
+        seen, unseen = (map_leaves(lambda leaf, rows=rows: leaf[rows], x0) for rows in (kept, held))
+        denoiser = run.denoiser(which="best")
+        found = bound_on(denoiser, unseen, 8, self.seed, options=form.objective_options())
+        samples, _ = draw(denoiser, form, 64, seed=self.seed, device="cpu", steps=None if categories else 64)
+        baseline, against = baseline_of(form, seen, unseen, self.seed)
+        shown = {"run": run, "format": form, "real": unseen, "samples": samples, "outcome": outcome}
+        return {"name": name, "baseline": baseline, "against": against, **found, **shown}
 
 
-def noising(process: Process, x0: Tensor, grid: Tensor, noise: Noise) -> list[Tensor]:
-    """A path of the forward process at the grid's times, by its transitions."""
-    path = [process.marginal(x0, grid[0]).draw(noise.at("first"))]
-    for i in range(len(grid) - 1):
-        path.append(process.transition(path[-1], grid[i], grid[i + 1]).draw(noise.at("up", i)))
-    return path
+def built_in(folder: Path) -> list[tuple[str, Path, bool]]:
+    """(name, file, whether levels are categories)."""
+    from sklearn.datasets import load_digits
+
+    digits = folder / "digits.npy"
+    np.save(digits, load_digits().images.astype(np.uint8))
+    census = Path(str(files("unnoise.data") / "builtin" / "adult.csv.gz"))
+    return [("digits as numbers", digits, False), ("digits as categories", digits, True), ("mixed table", census, False)]
 
 
-def denoising(oracle: Oracle, rows: int, grid: Tensor, noise: Noise) -> list[Tensor]:
-    """A path of the reverse process from the prior, by the exact denoiser's kernels."""
-    path = [oracle.process.prior(rows, torch.float64).draw(noise.at("prior"))]
-    for i in range(len(grid) - 1, 0, -1):
-        path.append(oracle(path[-1], grid[i]).step(grid[i - 1]).draw(noise.at("down", i)))
-    return path[::-1]
+def baseline_of(form: Any, seen: Tree, unseen: Tree, seed: int) -> tuple[float, str]:
+    """Nats per unseen example of a simple model fitted to the seen ones."""
+    if isinstance(unseen, dict):
+        parts = [_labels(seen[n], unseen[n]) if n == "categories" else _normal(seen[n], unseen[n]) for n in unseen]
+        return float(torch.stack(parts).sum(0).mean()), "independent columns"
+    if not unseen.dtype.is_floating_point:
+        return float(_labels(seen, unseen).mean()), "independent pixels"
+    spread = [form.width * (Noise(seed, len(x)).at("bin").uniform(tuple(x.shape[1:])) - 0.5) for x in (seen, unseen)]
+    a, b = ((x.double() + u).flatten(1) for x, u in zip((seen, unseen), spread, strict=True))
+    covariance = torch.cov(a.T) + 1e-3 * torch.eye(a.shape[1], dtype=torch.float64)
+    law = torch.distributions.MultivariateNormal(a.mean(0), covariance)
+    return float(-law.log_prob(b).mean()) - a.shape[1] * float(np.log(form.width)), "a fitted Gaussian (on the bins)"
 
 
-def draw(out: Path, seed: int) -> None:
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(2, 2, figsize=(13, 7), constrained_layout=True)
-    figure.suptitle("Noising and exact denoising: one theory, two spaces", fontsize=14)
-    _continuous(axes[0], seed)
-    _finite(axes[1], seed)
-    for axis in axes[1]:
-        axis.set_xlabel("time t   (0 is data, 1 is noise)")
-    axes[0][0].set_title("noising, t from 0 to 1")
-    axes[0][1].set_title("denoising with the exact denoiser, t from 1 to 0")
-    figure.savefig(out, dpi=110)
-    plt.close(figure)
+def _labels(seen: Tensor, unseen: Tensor) -> Tensor:
+    """Independent coordinates with the frequencies of the seen rows, one more of each."""
+    seen, unseen = seen.flatten(1), unseen.flatten(1)
+    total = torch.zeros(len(unseen), dtype=torch.float64)
+    for k in range(seen.shape[1]):
+        size = int(max(seen[:, k].max(), unseen[:, k].max())) + 1
+        share = (seen[:, k].bincount(minlength=size).double() + 1) / (len(seen) + size)
+        total = total - share.log()[unseen[:, k]]
+    return total
 
 
-def _continuous(axes, seed: int) -> None:
-    process = Gaussian((1,), Linear())
-    means, covariances = torch.tensor([[-1.5], [1.0]]), torch.tensor([[[0.03]], [[0.12]]])
-    oracle = mixture(process, torch.tensor([0.4, 0.6]), means, covariances)
-    grid = torch.linspace(1e-3, 1, STEPS + 1, dtype=torch.float64)
-    rows, noise = 48, Noise(seed, 48)
-    x0 = oracle.draw(noise.at("data"))
-    y = torch.linspace(-3.2, 3.2, 241, dtype=torch.float64)
-    density = torch.stack([oracle.log_marginal(y.unsqueeze(-1), t).exp() for t in grid], 1)
-    shown = density / density.max(0).values
-    for axis, path in ((axes[0], noising(process, x0, grid, noise)), (axes[1], denoising(oracle, rows, grid, noise))):
-        axis.imshow(shown.numpy(), origin="lower", aspect="auto", extent=(0, 1, -3.2, 3.2), cmap="Greys", vmax=2.2)
-        lines = torch.stack(path).squeeze(-1)
-        axis.plot(grid.numpy(), lines.numpy(), lw=0.6, alpha=0.7)
-        axis.set_ylim(-3.2, 3.2)
-    axes[0].set_ylabel("a Gaussian mixture on the line\n(grey: exact marginal density)")
-
-
-def _finite(axes, seed: int) -> None:
-    """A cyclic chain of letters that mostly spells one word."""
-    size, length, rows = len(LETTERS), 7, 8
-    successor = dict(zip(LETTERS, LETTERS[1:] + LETTERS[0], strict=True))
-    columns = torch.full((size, size), 0.01, dtype=torch.float64)
-    for letter, following in successor.items():
-        columns[LETTERS.index(following), LETTERS.index(letter)] = 1.0
-    columns = columns / columns.sum(0)
-    process = Masking(size, (length,))
-    initial = torch.full((size,), 0.01, dtype=torch.float64)
-    initial[0] = 1.0
-    oracle = MarkovChain(process, initial / initial.sum(), columns)
-    times = torch.linspace(0, 1, 9, dtype=torch.float64)
-    noise = Noise(seed + 1, rows)
-    fine = torch.linspace(0, 1, STEPS + 1, dtype=torch.float64)
-    forward = noising(process, oracle.draw(noise.at("data")), fine, noise)
-    backward = denoising(oracle, rows, fine, noise)
-    for axis, path in ((axes[0], forward), (axes[1], backward)):
-        for t in times:
-            state = path[round(float(t) * STEPS)]
-            for row in range(rows):
-                text = "".join("▒" if c == process.mask else LETTERS[c].replace(" ", "_") for c in state[row].tolist())
-                axis.text(float(t), row, text, family="monospace", fontsize=9, va="center", ha="center")
-        axis.set_ylim(rows - 0.4, -0.6)
-        axis.set_yticks([])
-        axis.set_xlim(-0.07, 1.07)
-        axis.set_xticks(times.tolist())
-    axes[0].set_ylabel("a Markov chain of letters under masking\n(▒: masked; _: space)")
+def _normal(seen: Tensor, unseen: Tensor) -> Tensor:
+    law = torch.distributions.Normal(seen.double().mean(0), seen.double().std(0))
+    return -law.log_prob(unseen.double()).flatten(1).sum(1)

@@ -10,7 +10,7 @@ import gzip
 import io
 import struct
 from dataclasses import asdict, dataclass
-from math import prod
+from math import atan, pi, prod
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from unnoise.data.base import BadData, Format, Line
 from unnoise.data.files import read_bytes, suffix_of, write_bytes
+from unnoise.objectives.decoders import DiscretisedGaussian
 from unnoise.processes import Gaussian, Masking, Process
 from unnoise.schedules import Cosine
 from unnoise.shapes import Tree
@@ -92,6 +93,14 @@ class Array(Format):
 
     def process(self) -> Process:
         return Masking(self.levels, self.state_shape) if self.categories else Gaussian(self.state_shape, Cosine())
+
+    def objective_options(self) -> dict[str, Any]:
+        """Levels as numbers: the bound is that of the levels, with the last word at the noise of a sixth of a bin."""
+        if self.categories or not self.levels:
+            return {}
+        half = self.width / 2
+        cutoff = 2 / pi * atan(self.width / 6)  # where sigma/alpha of the cosine schedule is that
+        return {"decoder": DiscretisedGaussian(self.levels, half - 1, 1 - half), "cutoff": cutoff}
 
     @property
     def width(self) -> float:

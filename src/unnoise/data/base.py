@@ -42,6 +42,10 @@ class Format(ABC):
     def process(self) -> Process:
         """A forward process on the space of the states."""
 
+    def objective_options(self) -> dict[str, Any]:
+        """What suits this data of the options of an `Objective`: a decoder, a cut-off."""
+        return {}
+
     @abstractmethod
     def encode(self, path: Path) -> Tree:
         """The states of a file of this format: tensors with one row per example; `BadData` where it does not fit."""

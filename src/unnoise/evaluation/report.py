@@ -30,10 +30,16 @@ def data_path(run: Run) -> Path:
 
 @torch.no_grad()
 def bound_on(
-    denoiser: Denoiser, x0: Tree, draws: int, seed: int, batch: int = 256, progress: bool = False
+    denoiser: Denoiser,
+    x0: Tree,
+    draws: int,
+    seed: int,
+    batch: int = 256,
+    progress: bool = False,
+    options: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The bound's terms in nats per example; its standard error is that of the mean over examples, draws averaged first."""
-    objective, device = Objective(denoiser), next(denoiser.parameters()).device
+    objective, device = Objective(denoiser, **(options or {})), next(denoiser.parameters()).device
     rows, terms = batch_size(x0), []
     for start in tqdm(range(0, rows, batch), unit="batch", desc="bound", disable=not progress, leave=False):
         index = torch.arange(start, min(start + batch, rows))
@@ -83,7 +89,10 @@ def evaluate(
     x0 = _encoded(format, data) if data is not None else map_leaves(lambda leaf: leaf[held], train)
     x0 = map_leaves(lambda leaf: leaf[:rows], x0)
     on = str(data) if data is not None else "held-out rows"
-    result: dict[str, Any] = {"on": on, **bound_on(denoiser, x0, draws, seed, progress=progress)}
+    result: dict[str, Any] = {
+        "on": on,
+        **bound_on(denoiser, x0, draws, seed, progress=progress, options=format.objective_options()),
+    }
     if isinstance(format, Table) and samples != 0:
         count = samples or min(batch_size(train), MOST_SAMPLES)
         x, _ = draw(denoiser, format, count, seed=seed, device=device, progress=progress)

@@ -34,23 +34,23 @@ def accelerator_for(config: TrainConfig) -> Any:
     return Accelerator(cpu=config.device == "cpu", mixed_precision="no", kwargs_handlers=handlers)
 
 
-def objective_of(denoiser: Denoiser, config: TrainConfig) -> Objective:
+def objective_of(denoiser: Denoiser, config: TrainConfig, options: dict[str, Any]) -> Objective:
     """What is minimised: the bound, and for products in a share of the rows the bound given some of their leaves."""
     weighting, process = WEIGHTINGS[config.weighting](), denoiser.process
     if isinstance(process, Product) and len(process.names) > 1 and config.observed > 0:
-        return Observed(denoiser, config.observed, weighting=weighting)
-    return Objective(denoiser, weighting)
+        return Observed(denoiser, config.observed, weighting=weighting, **options)
+    return Objective(denoiser, weighting, **options)
 
 
 class Learner:
-    def __init__(self, denoiser: Denoiser, config: TrainConfig, accelerator: Any):
+    def __init__(self, denoiser: Denoiser, config: TrainConfig, accelerator: Any, options: dict[str, Any] | None = None):
         self.config, self.accelerator, self.device = config, accelerator, accelerator.device
         self.denoiser = denoiser.to(self.device)
         self.optimiser = Optimiser(self.denoiser, config)
         self.ema = EMA(self.denoiser, config.ema)
         if config.compile:
             _compile(denoiser.network)
-        self.model = accelerator.prepare(objective_of(self.denoiser, config))
+        self.model = accelerator.prepare(objective_of(self.denoiser, config, options or {}))
         self.sums, self.bad, self.good = self._zeros()
 
     def _zeros(self) -> tuple[Tensor, Tensor, Tensor]:

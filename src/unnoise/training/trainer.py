@@ -55,7 +55,8 @@ class Trainer:
         rows, held = split(len(self.source), c.validation, c.seed)
         self.held = held[Noise(c.seed, held).at("validation").uniform().argsort()[: c.validation_rows]]
         self.order = Order(rows, c.batch_size, c.seed, c.accumulate, self.accelerator.num_processes)
-        self.learner = Learner(denoiser, c, self.accelerator)
+        self.options = run.format().objective_options()
+        self.learner = Learner(denoiser, c, self.accelerator, self.options)
         ends = [c.steps, None if c.epochs is None else c.epochs * self.order.per_epoch]
         self.total = min((end for end in ends if end is not None), default=None)
         self.step, self.cursor, self.seconds = 0, Cursor(), 0.0
@@ -181,7 +182,7 @@ class Trainer:
         c, learner = self.config, self.learner
         common = (self.source, self.held, self.accelerator, self.order.part, c.validation_draws, c.seed)
         with learner.shown():
-            result = validate(learner.denoiser, *common, learner.precision)
+            result = validate(learner.denoiser, *common, learner.precision, self.options)
         improved = result.bound < (float("inf") if self.best is None else self.best)
         self.best, self.waited = (result.bound, 0) if improved else (self.best, self.waited + 1)
         if self.metrics is not None:

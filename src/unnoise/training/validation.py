@@ -49,9 +49,10 @@ def validate(
     draws: int,
     seed: int,
     precision: Callable[[], AbstractContextManager] = nullcontext,
+    options: dict[str, Any] | None = None,
 ) -> Validation:
     """All processes together: each has its piece of every batch, and all return the same."""
-    objective, device = Objective(denoiser), accelerator.device
+    objective, device = Objective(denoiser, **(options or {})), accelerator.device
     world, rank = accelerator.num_processes, accelerator.process_index
     batch = world * min(-(-batch // world), -(-len(rows) // world))
     was_training = denoiser.training
