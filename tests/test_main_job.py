@@ -64,6 +64,21 @@ def test_samples_given_a_column(shop):
     assert {row["item"] for row in rows} == {"cake"} and all(abs(float(row["price"]) - 9.5) < 1e-3 for row in rows)
 
 
+def test_gaps_are_filled(shop):
+    (shop / "gaps.csv").write_text(
+        "item,count,price,day,member\ntea,,4.1,2024-03-03,True\n,3,,2024-05-05,\ncake,2,9.1,,False\n"
+    )
+    told = json.loads(run("infill", "model", "gaps.csv", "--out", "full.csv", "--json", folder=shop))
+    with open(shop / "full.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert told["rows"] == 3 and len(rows) == 3
+    assert (
+        rows[0]["item"] == "tea" and float(rows[0]["price"]) == pytest.approx(4.1, abs=1e-3) and rows[0]["count"] in "12345"
+    )
+    assert rows[1]["count"] == "3" and rows[1]["item"] in ("tea", "coffee", "cake") and rows[1]["day"] == "2024-05-05"
+    assert rows[2]["item"] == "cake" and rows[2]["member"] == "False" and rows[2]["day"].startswith("2024-")
+
+
 def test_evaluation(shop):
     result = json.loads(run("evaluate", "model", "--samples", 200, "--draws", 2, "--json", folder=shop))
     terms = result["prior"] + result["diffusion"] + result["reconstruction"]
@@ -86,6 +101,10 @@ def test_arrays_and_text(tmp_path):
     run("train", "a.txt", "--out", "t", "--length", 16, "--steps", 10, "--json", folder=tmp_path)
     run("sample", "t", "-n", 4, "--out", "new.txt", folder=tmp_path)
     assert len((tmp_path / "new.txt").read_text().split("\n\n")) == 4
+    (tmp_path / "gaps.txt").write_text("the c_t sat on t")
+    run("infill", "t", "gaps.txt", "--out", "full.txt", folder=tmp_path)
+    filled = (tmp_path / "full.txt").read_text().rstrip("\n")
+    assert filled[:5] + filled[6:] == "the ct sat on t" and filled[5] in "the cat sat on the mat."
 
 
 @pytest.mark.parametrize(
@@ -105,12 +124,14 @@ def test_arrays_and_text(tmp_path):
         (("sample", "model", "-n", "0"), "at least one"),
         (("sample", "model", "--sampler", "Wishful"), "no sampler 'Wishful'"),
         (("evaluate", "model", "--data", "nothing.csv"), "there is no such file"),
+        (("infill", "model", "odd.csv", "--out", "y.csv"), "row 1"),
     ],
 )
 def test_bad_input(shop, arguments, words):
     """One line, exit status 2, and nothing half-written."""
     (shop / "empty.csv").write_text("")
     (shop / "odd.xyz").write_text("hello")
+    (shop / "odd.csv").write_text("item\nsoup\n")
     before = sorted(p.name for p in shop.iterdir())
     told = run(*arguments, folder=shop, status=2)
     assert words in told and len(told.strip().splitlines()) == 1

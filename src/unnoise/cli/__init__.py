@@ -7,6 +7,7 @@ import tyro
 
 from unnoise.cli.demo import Demo
 from unnoise.cli.evaluate import Evaluate
+from unnoise.cli.infill import Infill
 from unnoise.cli.sample import Sample
 from unnoise.cli.train import Train
 from unnoise.cli.verify import Verify
@@ -15,13 +16,14 @@ Command = (
     Annotated[Train, tyro.conf.subcommand("train", description=Train.__doc__)]
     | Annotated[Sample, tyro.conf.subcommand("sample", description=Sample.__doc__)]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate", description=Evaluate.__doc__)]
+    | Annotated[Infill, tyro.conf.subcommand("infill", description=Infill.__doc__)]
     | Annotated[Verify, tyro.conf.subcommand("verify", description=Verify.__doc__)]
     | Annotated[Demo, tyro.conf.subcommand("demo", description=Demo.__doc__)]
 )
 
 
 def main(arguments: list[str] | None = None) -> None:
-    command: Train | Sample | Evaluate | Verify | Demo = tyro.cli(
+    command: Train | Sample | Evaluate | Infill | Verify | Demo = tyro.cli(
         Command,  # type: ignore[arg-type]
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
         args=arguments,

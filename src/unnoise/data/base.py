@@ -54,6 +54,10 @@ class Format(ABC):
     def write(self, x: Tree, path: Path) -> None:
         """States as a file, in the form they came in."""
 
+    def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
+        """The states of a file with gaps, and which of their coordinates are known (anything stands in the others)."""
+        raise BadData(f"{path}: gaps in data of the kind {self.kind!r} cannot be filled yet")
+
     @abstractmethod
     def to_json(self) -> dict[str, Any]: ...
 

@@ -99,6 +99,23 @@ class Sequences(Format):
     def encode(self, path: Path) -> Tree:
         return self._states(self._split_all(_pieces(path, self.form, self.symbols)[1], path), path)
 
+    def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
+        """A mark, `_` unless told, stands for each symbol to be filled."""
+        mark = "_" if mark is None else mark
+        if self.symbols == "tokens":
+            raise BadData(f"{path}: a gap cannot be marked in text that a tokenizer cuts into pieces")
+        if len(mark) != 1 or mark in self.alphabet:
+            raise BadData(f"--mark {mark!r}: choose a single character that is none of the model's symbols")
+        split = self._split_all(_pieces(path, self.form, self.symbols, mark)[1], path, mark)
+        short = next((n for n, piece in enumerate(split, 1) if not self.padded and len(piece) % self.length), None)
+        if short is not None:
+            raise BadData(
+                f"{path}: sequence {short} has {len(split[short - 1])} symbols, no multiple of the model's window of "
+                f"{self.length}: cut it or add to it"
+            )
+        x = self._states(split, path, mark)
+        return x, x != len(self.alphabet)
+
     def texts(self, x: Int[Tensor, "rows length"]) -> list[str]:
         """Every row as a string, up to its END."""
         out = []
@@ -138,24 +155,24 @@ class Sequences(Format):
     def _tokenizer(self):
         return _tokenizers().Tokenizer.from_str(self.tokenizer)
 
-    def _split_all(self, pieces: list[str], path: Path) -> list[list[str]]:
+    def _split_all(self, pieces: list[str], path: Path, mark: str = "") -> list[list[str]]:
         """The symbols of every sequence; a padded text has one in each line."""
         if self.padded and self.form == "text":
             pieces = [line for piece in pieces for line in piece.splitlines() if line.strip()]
-        return [self._split(piece, path) for piece in pieces]
+        return [self._split(piece, path, mark) for piece in pieces]
 
-    def _split(self, text: str, path: Path) -> list[str]:
+    def _split(self, text: str, path: Path, mark: str = "") -> list[str]:
         if self.symbols == "tokens":
             return self._tokenizer().encode(text, add_special_tokens=False).tokens
         if self.symbols == "smiles":
-            found = SMILES.findall(text)
+            found = re.findall(f"{SMILES.pattern}|{re.escape(mark)}" if mark else SMILES.pattern, text)
             if sum(map(len, found)) != len(text):
                 raise BadData(f"{path}: {text[:40]!r} is no SMILES string: name the column that holds them")
             return found
         return list(text)
 
-    def _states(self, split: list[list[str]], path: Path) -> Int[Tensor, "rows length"]:
-        index = {symbol: i for i, symbol in enumerate(self.alphabet)}
+    def _states(self, split: list[list[str]], path: Path, mark: str = "") -> Int[Tensor, "rows length"]:
+        index = {symbol: i for i, symbol in enumerate([*self.alphabet, *([mark] if mark else [])])}
         coded = []
         for n, piece in enumerate(split):
             try:
@@ -172,14 +189,15 @@ class Sequences(Format):
         return torch.cat([w[: len(w) // self.length * self.length].reshape(-1, self.length) for w in windows])
 
 
-def _pieces(path: Path, form: str, symbols: Symbols) -> tuple[str, list[str]]:
+def _pieces(path: Path, form: str, symbols: Symbols, mark: str = "") -> tuple[str, list[str]]:
     """The column's name (SMILES) and the sequences of a file; bytes as the characters of the same number."""
     if form == "text":
-        return "", [read_bytes(path).decode("latin-1") if symbols == "bytes" else read_text(path)]
-    return _smiles(read_text(path), path) if form == "smiles" else ("", _fasta(read_text(path), path))
+        text = read_bytes(path).decode("latin-1") if symbols == "bytes" else read_text(path)
+        return "", [text.rstrip("\r\n") if mark else text]
+    return _smiles(read_text(path), path) if form == "smiles" else ("", _fasta(read_text(path), path, mark))
 
 
-def _fasta(text: str, path: Path) -> list[str]:
+def _fasta(text: str, path: Path, mark: str = "") -> list[str]:
     pieces: list[list[str]] = []
     for number, line in enumerate(text.splitlines(), 1):
         line = line.strip()
@@ -188,7 +206,7 @@ def _fasta(text: str, path: Path) -> list[str]:
         elif line:
             if not pieces:
                 raise BadData(f"{path}: line {number} comes before the first '>' line, so this is no FASTA file")
-            odd = next((c for c in line.upper() if c not in AMINO_ACIDS), None)
+            odd = next((c for c in line.upper() if c not in AMINO_ACIDS and c != mark.upper()), None)
             if odd is not None:
                 raise BadData(f"{path}: line {number} holds {odd!r}, which is no nucleotide or amino acid: remove it")
             pieces[-1].append(line.upper())

@@ -245,6 +245,28 @@ class Table(Format):
                 result[leaf_of[name]] = torch.tensor(score, dtype=torch.float32), torch.ones(1, dtype=torch.bool)
         return {CATEGORIES: (values, fixed), **result} if fixed.any() else result
 
+    def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
+        """Cells to be filled are empty, or hold the mark; a column that is left out is a gap in every row."""
+        path, mark = Path(path), "" if mark is None else mark
+        table = read_parquet(path) if table_suffix(path) == ".parquet" else read_text(path, self.encoding)[0]
+        columns = {name: table[name].to_pylist() for name in table.column_names if name not in self.dropped}
+        rows = table.num_rows
+        x: dict[str, Tensor] = {}
+        if self.coordinates:
+            x[CATEGORIES] = torch.zeros(rows, len(self.coordinates), dtype=torch.int64)
+        x |= {leaf: torch.zeros(rows, 1) for leaf in self.leaves}
+        fixed = {name: torch.zeros_like(leaf, dtype=torch.bool) for name, leaf in x.items()}
+        for i in range(rows):
+            cells = {name: values[i] for name, values in columns.items()}
+            known = {name: str(cell) for name, cell in cells.items() if cell is not None and str(cell) != mark and str(cell)}
+            try:
+                found = self.given(known)
+            except BadData as error:
+                raise BadData(f"{path}: row {i + 1}: {str(error).removeprefix('given ')}") from error
+            for leaf, (values, which) in found.items():
+                x[leaf][i], fixed[leaf][i] = torch.where(which, values, x[leaf][i]), which
+        return x, fixed
+
     def to_json(self) -> dict[str, Any]:
         plain = {
             "schema": self.schema,
