@@ -33,10 +33,11 @@ class Judge:
 
 def train_judge(
     train: Int[Tensor, "rows length"],
-    held: Int[Tensor, "rows length"],
+    held: Int[Tensor, "held length"],
     size: int,
     preset: str = "small",
     minutes: float = 5.0,
+    steps: int | None = None,
     batch: int = 128,
     lr: float = 1e-3,
     patience: int = 6,
@@ -44,7 +45,7 @@ def train_judge(
     device: torch.device | str = "cpu",
     windows: bool = True,
 ) -> Judge:
-    """Train until the time is up, or until the held-out rows get no likelier for `patience` looks."""
+    """Train until the time (or the steps) are up, or until the held-out rows get no likelier for `patience` looks."""
     device = torch.device(device)
     options = PRESETS[preset]["SequenceTransformer"]
     with torch.random.fork_rng(devices=[]):
@@ -58,7 +59,7 @@ def train_judge(
     per_look = max(50, min(500, len(train) // batch))
     half = torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
     while waited < patience:
-        done = (perf_counter() - began) / (60 * minutes)
+        done = (perf_counter() - began) / (60 * minutes) if steps is None else step / steps
         if done >= 1:
             break
         for group in optimiser.param_groups:
