@@ -86,6 +86,11 @@ def test_evaluation(shop):
     assert result["samples"]["shape"] > 0.7 and result["control_independent_columns"]["shape"] > 0.95
 
 
+def test_a_run_has_a_page(shop):
+    page = (shop / "model" / "report.html").read_text()
+    assert page.count("<polyline") == 2 and "price" in page and "Samples" in page and "ColumnTransformer" in page
+
+
 def test_a_run_goes_on(shop):
     told = run("train", "--resume", "model", "--steps", 80, "--json", folder=shop)
     assert json.loads(told.strip().splitlines()[-1])["step"] == 80

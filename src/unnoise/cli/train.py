@@ -150,6 +150,16 @@ class Train:
         return self._told(run, train(run, run.format().encode(path), progress=not self.json))
 
     def _told(self, run, outcome) -> int:
+        from unnoise.data.arrays import Array
+        from unnoise.training.drawing import draw
+        from unnoise.training.report import write_report
+
+        format = run.format()
+        images = isinstance(format, Array) and len(format.shape) >= 2
+        shown = run.samples / f"last{'.png' if images else format.suffix}"
+        x, _ = draw(run.denoiser(which="best"), format, 64 if images else 16, seed=self.seed, device=self.device)
+        format.write(x, shown)
+        report = write_report(run, shown)
         if self.json:
             print(json.dumps({"run": str(run.folder), **vars(outcome)}))
         else:
@@ -157,5 +167,6 @@ class Train:
             print(
                 f"{outcome.step} steps, {outcome.seconds:.0f} s, ended by {outcome.reason}{best}; the run is in {run.folder}"
             )
+            print(f"curves and samples: {report}")
             print(f"next: unnoise sample {run.folder} -n 100 --out samples{run.format().suffix}")
         return 0

@@ -38,7 +38,7 @@ from unnoise.predictions import Prediction
 from unnoise.processes import Masking
 from unnoise.samplers.base import OneStep, Problem
 from unnoise.samplers.categorical_ddim import alpha_beta, count_jumps, over
-from unnoise.samplers.reveal import _Revealing
+from unnoise.samplers.reveal import Revealing
 from unnoise.samplers.tokens import Tokens
 from unnoise.shapes import Bool, Float
 
@@ -136,7 +136,7 @@ class Loop(Rule):
         return torch.where(times > self.on, early, torch.where(times < self.off, late, self.hold))
 
 
-class Remasking(_Revealing, OneStep):
+class Remasking(Revealing, OneStep):
     """The factorised kernel that remasks by a rule."""
 
     def __init__(self, rule: Rule, tokens: Tokens | None = None):

@@ -37,7 +37,7 @@ def levels(problem: Problem, x: Tensor) -> Float[Tensor, "batch *shape"]:
     return torch.where(x == process.mask, level, 2.0)
 
 
-class _Revealing(Sampler):
+class Revealing(Sampler):
     def __init__(self, tokens: Tokens | None = None):
         self.tokens = tokens or Tokens()
 
@@ -56,7 +56,7 @@ class _Revealing(Sampler):
         return ratio.flatten(0, -2)[index]
 
 
-class Reveal(_Revealing):
+class Reveal(Revealing):
     """The factorised kernel on a grid, by plan.
 
     `by` chooses which masked coordinates a step reveals: "random" is the process itself; "confidence", "margin", "entropy"
@@ -171,7 +171,7 @@ class Plan:
         return self.index[i], self.rows[i], self.local[i]
 
 
-class FirstHitting(_Revealing):
+class FirstHitting(Revealing):
     """One coordinate at a time, each at the very time of its reveal: the exact law, with as many calls as coordinates.
 
     The grid's ends are kept; its inner times matter to the trajectory only.
