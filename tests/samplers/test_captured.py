@@ -32,6 +32,12 @@ def test_on_the_cpu_a_captured_run_samples_in_the_plain_way():
     assert torch.equal(both, sample(ORACLE, 8, 6, DDIM(), seed=2)[0])
 
 
+def test_a_chain_is_recorded_on_its_own_grid():
+    chain = ORACLE.predicting(None, un.Chain(ORACLE.process, 5))
+    x, info = CapturedRun(chain, 4, sampler=DDIM())(0)
+    assert info.calls == 5 and torch.equal(x, sample(chain, 4, sampler=DDIM())[0])
+
+
 def test_what_cannot_be_recorded_is_refused():
     masked = un.oracles.table(un.Masking(3, (2,)), torch.ones(9) / 9)
     with pytest.raises(TypeError, match="cannot be recorded"):

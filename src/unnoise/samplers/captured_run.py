@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unnoise.denoiser import AnyDenoiser
+from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.noise import Noise
 from unnoise.samplers.base import Ancestral, Info, Problem, Sampler, Stepping
 from unnoise.samplers.grids import TimeGrid
@@ -43,7 +43,7 @@ class CapturedRun:
         sampler = sampler or Ancestral()
         if not isinstance(sampler, Stepping):
             raise TypeError(f"{type(sampler).__name__} asks the device what to do next, so its run cannot be recorded")
-        refused(sampler, denoiser.process)
+        refused(sampler, base_process(denoiser.process))
         if n < 1:
             raise ValueError(f"n = {n}: record a run of at least one sample")
         self.denoiser, self.n, self.sampler, self.seed, self.condition = denoiser, n, sampler, seed, condition

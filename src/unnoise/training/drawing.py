@@ -74,22 +74,14 @@ def draw(
         options: dict[str, Any] = {"sampler": plan.sampler, "seed": seed, "first": first}
         options |= {"calls": calls} if calls is not None else {"steps": plan.steps}
         if known:
-            options["x"] = started(denoiser, known, Noise(seed, torch.arange(first, first + count, device=where)))
+            values, fixed = ({leaf: pair[i] for leaf, pair in known.items()} for i in (0, 1))
+            options["x"] = _begun(denoiser, values, fixed, Noise(seed, torch.arange(first, first + count, device=where)))
         else:
             options |= {"n": count, "device": where}
         x, info = sample(denoiser, **options)
         total.calls, total.rows = total.calls + info.calls, total.rows + info.rows
         parts.append(map_leaves(Tensor.cpu, x))
     return joined(parts), total
-
-
-def started(denoiser: Denoiser, known: dict[str, tuple[Tensor, Tensor]], noise: Noise) -> Tree:
-    """The prior, with what is known in its place."""
-    dtype = next(p.dtype for p in denoiser.network.parameters() if p.dtype.is_floating_point)
-    x = denoiser.process.prior(len(noise.rows), dtype, noise.rows.device).draw(noise.at("prior"))
-    for leaf, (values, fixed) in known.items():
-        x[leaf] = torch.where(fixed.to(noise.rows.device), values.to(x[leaf]), x[leaf])
-    return x
 
 
 def _holding(sampler: Sampler, denoiser: Denoiser, known: list[str]) -> Sampler:
@@ -155,12 +147,16 @@ def _patterns(process: Product, fixed: Tree) -> dict[tuple[str, ...], Tensor]:
 
 
 def _begun(denoiser: Denoiser, x: Tree, fixed: Tree, noise: Noise) -> Tree:
-    """The prior where nothing is known."""
+    """The prior where nothing is known; leaves that are not named are all prior."""
     dtype = next(p.dtype for p in denoiser.network.parameters() if p.dtype.is_floating_point)
     prior = denoiser.process.prior(len(noise.rows), dtype, noise.rows.device).draw(noise.at("prior"))
-    if isinstance(x, dict):
-        return {name: torch.where(fixed[name], x[name].to(prior[name].dtype), prior[name]) for name in x}
-    return torch.where(fixed, x, prior)
+
+    def put(values: Tensor, known: Tensor, otherwise: Tensor) -> Tensor:
+        return torch.where(known.to(otherwise.device), values.to(otherwise), otherwise)
+
+    if isinstance(prior, dict):
+        return {name: put(x[name], fixed[name], leaf) if name in x else leaf for name, leaf in prior.items()}
+    return put(x, fixed, prior)
 
 
 def _put(out: Tree, rows: Tensor, x: Tree) -> None:
