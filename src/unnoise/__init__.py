@@ -4,6 +4,9 @@ A forward Markov process, its learned time reversal and the bound that trains it
 categories and any product of them under one theory and one API.
 """
 
+from importlib import import_module
+from typing import Any
+
 from unnoise import generators, likelihoods, objectives, oracles, processes, samplers, schedules, spaces
 from unnoise.covariance import Covariance, Stationary
 from unnoise.denoiser import Denoiser, fit_variance
@@ -15,6 +18,7 @@ from unnoise.objectives import (
     Count,
     Grid,
     Importance,
+    MixedCount,
     Objective,
     Quadrature,
     Stratified,
@@ -67,6 +71,19 @@ from unnoise.spaces import Counts, Euclidean, Finite
 
 __version__ = "0.1.0"
 
+LATER = ("data", "evaluation", "networks", "training")  # parts that are imported when they are asked for
+
+
+def __getattr__(name: str) -> Any:
+    if name in LATER:
+        return import_module(f"unnoise.{name}")
+    raise AttributeError(f"module 'unnoise' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *LATER})
+
+
 __all__ = [
     "BirthDeath",
     "Bound",
@@ -95,6 +112,7 @@ __all__ = [
     "Masking",
     "MatrixChain",
     "Mean",
+    "MixedCount",
     "Mixture",
     "Noise",
     "NoiseSource",

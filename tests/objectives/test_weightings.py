@@ -110,6 +110,22 @@ def test_only_the_bound_is_a_bound():
         assert float((weighting.rate(prediction, process, x0) / exact - 1).abs().max()) > 0.1
 
 
+def test_balanced_weighs_relative_errors():
+    """b + late in value; its gradient is that of the squared error of v over its own size, times b + late."""
+    _, x0, prediction, error, alpha, sigma, slope = gaussian_case(SCHEDULES["cosine"], un.Velocity)
+    value = prediction.value.clone().requires_grad_()
+    process, told = prediction.process, un.Velocity(value, prediction.process, prediction.x_t, prediction.t)
+    own = slope / 2 * error["eps"] / error["v"]
+    loss = weightings.Balanced(late=5.0).rate(told, process, x0)
+    torch.testing.assert_close(loss, own + 5, rtol=1e-9, atol=0)
+    (gradient,) = torch.autograd.grad(loss.sum(), value)
+    v = alpha[:, None] * (told.x_t - alpha[:, None] * x0) / sigma[:, None] - sigma[:, None] * x0
+    expected = ((own + 5) / error["v"])[:, None] * 2 * (value - v)
+    torch.testing.assert_close(gradient, expected.detach(), rtol=1e-9, atol=1e-12)
+    assert float(own[0] / own[-1]) > 100  # little noise still counts most
+    assert not weightings.Balanced().is_bound
+
+
 # -- categories -------------------------------------------------------------------------------------------------------
 
 FINITE = {
@@ -258,6 +274,27 @@ def test_loss_is_weighted_and_total_stays_the_bound(weighting, process):
     parameter = next(network.parameters())
     assert float(torch.autograd.grad(result.loss.sum(), parameter)[0].abs().max()) > 1e-3
     assert not result.total.requires_grad and bound.total.requires_grad
+
+
+def test_what_the_loss_does_not_need_can_be_left_out():
+    """Then a weighted loss is the same, at one evaluation of the network, and there is no bound."""
+    asked = []
+
+    class Counting(Shrink):
+        def forward(self, x, t):
+            asked.append(len(x))
+            return super().forward(x, t)
+
+    denoiser, noise = un.Denoiser(Counting(), un.Gaussian((3,))), un.NoiseSource(4, ROWS)
+    x0, decoder = (randn(ROWS, 3) > 0).to(F64) * 2 - 1, un.decoders.DiscretisedGaussian(levels=2)
+    whole, less = (un.Objective(denoiser, w, decoder=decoder, cutoff=0.01) for w in (weightings.V(), weightings.V()))
+    less.loss_only = True
+    full, short = whole(x0, noise), less(x0, noise)
+    assert len(asked) == 3 and torch.equal(full.loss, short.loss)
+    assert bool(full.total.isfinite().all()) and bool(short.total.isnan().all())
+    bound = un.Objective(denoiser, decoder=decoder, cutoff=0.01)
+    bound.loss_only = True
+    assert bool(bound(x0, noise).total.isfinite().all())
 
 
 def test_a_weighted_loss_on_average_is_the_integral_of_its_integrand():

@@ -3,6 +3,7 @@
 from unnoise.objectives import decoders, weightings
 from unnoise.objectives.bound import Bound, Objective, bound
 from unnoise.objectives.learned_schedule import fit_schedule
+from unnoise.objectives.mixed_count import MixedCount
 from unnoise.objectives.observed import Observed
 from unnoise.objectives.times import Count, Grid, Importance, Quadrature, Stratified, Times, Uniform
 
@@ -11,6 +12,7 @@ __all__ = [
     "Count",
     "Grid",
     "Importance",
+    "MixedCount",
     "Objective",
     "Observed",
     "Quadrature",

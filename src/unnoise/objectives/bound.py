@@ -27,7 +27,8 @@ from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.generators import divergence
 from unnoise.noise import Noise
 from unnoise.objectives.decoders import Decoder, default_decoder
-from unnoise.objectives.times import Count, Grid, Quadrature, Stratified, Times, default_times
+from unnoise.objectives.mixed_count import default_times
+from unnoise.objectives.times import Count, Grid, Importance, Quadrature, Stratified, Times
 from unnoise.objectives.weightings import Bound as BoundWeighting
 from unnoise.objectives.weightings import Weighting
 from unnoise.predictions import Posterior
@@ -207,8 +208,11 @@ def _learned_categories(process: Process) -> bool:
 class Objective(nn.Module):
     """Denoiser + bound + weighting in one module, so that data-parallel wrapping covers every parameter.
 
-    `forward(x0)` returns a `Bound`: one random time per row unless `times` says otherwise.
+    `forward(x0)` returns a `Bound`: one random time per row unless `times` says otherwise.  With `loss_only = True` nothing
+    is computed that the loss does not need: under a weighting a reconstruction that asks the network is left out, as NaN.
     """
+
+    loss_only = False
 
     def __init__(
         self,
@@ -233,8 +237,8 @@ class Objective(nn.Module):
         _refuse_divergent(process, self.cutoff)
         if times is None:
             times = (Grid() if chain else Quadrature()) if exact else default_times(process)
-        if chain and isinstance(times, Count):
-            times = Stratified()
+        if chain and times.draws_state:  # a chain draws its own states
+            times = Stratified() if isinstance(times, Count) else Importance()
         if chain and isinstance(times, Quadrature):
             raise ValueError(
                 "Quadrature() is for an integral over time; a chain's bound is a sum over its steps: use Grid()"
@@ -273,7 +277,9 @@ class Objective(nn.Module):
         diffusion, weighted = run.diffusion(self.times)
         if weighted is not None:
             with torch.no_grad():
-                return Bound(prior, diffusion, run.reconstruction(), weighted)
+                skips = self.loss_only and self.decoder.needs_network
+                last = torch.full_like(prior, float("nan")) if skips else run.reconstruction()
+                return Bound(prior, diffusion, last, weighted)
         return Bound(prior, diffusion, run.reconstruction())
 
 

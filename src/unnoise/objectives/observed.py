@@ -23,10 +23,11 @@ from unnoise.checks import leaf_time
 from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.noise import Noise
 from unnoise.objectives.bound import Bound, Objective
+from unnoise.objectives.mixed_count import MixedCount
 from unnoise.predictions import ProductPrediction
 from unnoise.processes import Product
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import batch_size, first_leaf
+from unnoise.spaces import batch_size, first_leaf, map_leaves
 
 
 class Observed(Objective):
@@ -37,8 +38,10 @@ class Observed(Objective):
         process = base_process(denoiser.process)
         if not isinstance(process, Product) or len(process.names) < 2:
             raise TypeError("leaves are observed in a product of at least two: use Objective")
-        if self.exact or self.times.draws_state:
-            raise ValueError("observed leaves are drawn with the times: use Importance() or Stratified() times")
+        if self.exact or (self.times.draws_state and not isinstance(self.times, MixedCount)):
+            raise ValueError(
+                "observed leaves are drawn with the times: use MixedCount(), Importance() or Stratified() times"
+            )
         if not 0 <= share <= 1:
             raise ValueError(f"share = {share:g} of rows with observed leaves lies outside [0, 1]")
         self.share = share
@@ -61,22 +64,26 @@ class Observed(Objective):
         rows, device = batch_size(x0), first_leaf(x0).device
         noise = noise if noise is not None else Noise.fresh(rows, device)
         observed = self.sets(rows, noise)
-        visits = self.times.visit(process, x0, self.cutoff, noise)
+        given = {"observed": observed} if isinstance(self.times, MixedCount) else {}
+        visits = self.times.visit(process, x0, self.cutoff, noise, **given)
         total = torch.zeros(rows, dtype=torch.float64, device=device)
         for i, (t, weight) in enumerate(zip(visits.t, visits.weight, strict=True)):
-            total = total + weight * self.rate(x0, t, observed, noise.at("state", i), condition)
+            if visits.x_t is None:
+                noised = process.marginal(x0, t).draw(noise.at("state", i))
+                x_t = {name: _chosen(observed[name], x0[name], noised[name]) for name in process.names}
+            else:
+                x_t = map_leaves(lambda leaf, i=i: leaf[i * rows : (i + 1) * rows], visits.x_t)
+            total = total + weight * self.rate(x0, x_t, t, observed, condition)
         zero = torch.zeros_like(total)
         return Bound(zero, total.detach(), zero, weighted=total)
 
     def rate(
-        self, x0: Tree, t: Float[Tensor, "batch"], observed: dict[str, Tensor], noise: Noise, condition: dict[str, Any]
+        self, x0: Tree, x_t: Tree, t: Float[Tensor, "batch"], observed: dict[str, Tensor], condition: dict[str, Any]
     ) -> Float[Tensor, "batch"]:
         """The integrand, of the leaves that are not observed."""
         process = base_process(self.denoiser.process)
         assert isinstance(process, Product)
         clock = {name: torch.where(seen, 0.0, t) for name, seen in observed.items()}
-        noised = process.marginal(x0, t).draw(noise)
-        x_t = {name: _chosen(observed[name], x0[name], noised[name]) for name in process.names}
         prediction = self.denoiser(x_t, clock, **condition).by_leaf()
         assert isinstance(prediction, ProductPrediction)
         parts = []

@@ -11,6 +11,7 @@ A rule returns visits (x_t, t, weight) such that  sum_n weight_n * rate(x_t_n, t
                  n ~ 1 + Binomial(d - 1, beta) (so n is uniform on 1 ... d, and beta given n is Beta(n, d - n + 1)), a
                  random n-subset masked and weight d/n on the summed cross-entropy.  Unbiased for any schedule, with
                  finite variance; uniform t under the linear schedule has none.
+    MixedCount   products with masked leaves (see `mixed_count`)
     Quadrature   Gauss-Legendre nodes, graded towards 0: for exact values on small spaces
     Grid         every step of a chain
 """
@@ -44,25 +45,34 @@ class Times(ABC):
     def visit(self, process: Process, x0: Tree, low: float, noise: Noise) -> Visits: ...
 
 
-def _rows(x0: Tree) -> tuple[int, torch.device]:
+def rows_and_device(x0: Tree) -> tuple[int, torch.device]:
     leaf = first_leaf(x0)
     return leaf.shape[0], leaf.device
 
 
-def strata(rows: int, noise: Noise) -> Float[Tensor, "rows"]:
-    """One uniform number per row, one in each stratum of the global batch (all workers' rows together)."""
+def positions(rows: int, device: torch.device) -> tuple[Float[Tensor, "rows"], int]:
+    """The places of these rows in the global batch (all workers' rows together), and its size."""
     rank, world = 0, 1
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    position = torch.arange(rows, device=noise.rows.device, dtype=torch.float64) + rank * rows
-    return (noise.at("strata").shared_uniform() + position / (rows * world)) % 1.0
+    return torch.arange(rows, device=device, dtype=torch.float64) + rank * rows, rows * world
+
+
+def strata(rows: int, noise: Noise) -> Float[Tensor, "rows"]:
+    """One uniform number per row, one in each stratum of the global batch."""
+    position, total = positions(rows, noise.rows.device)
+    return (noise.at("strata").shared_uniform() + position / total) % 1.0
 
 
 def graded(u: Tensor, low: float, power: float) -> tuple[Tensor, Tensor]:
     """t = (low^(1/p) + u (1 - low^(1/p)))^p and dt/du."""
     base = low ** (1 / power)
-    root = base + u * (1 - base)
-    return root**power, power * root ** (power - 1) * (1 - base)
+    t = (base + u * (1 - base)) ** power
+    return t, graded_slope(t, low, power)
+
+
+def graded_slope(t: Tensor, low: float, power: float) -> Tensor:
+    return power * t ** (1 - 1 / power) * (1 - low ** (1 / power))
 
 
 class Uniform(Times):
@@ -70,7 +80,7 @@ class Uniform(Times):
         self.draws = draws
 
     def visit(self, process, x0, low, noise):
-        rows, _ = _rows(x0)
+        rows, _ = rows_and_device(x0)
         t = low + (1 - low) * noise.at("time").uniform((self.draws,)).T
         return Visits(t, torch.full_like(t, (1 - low) / self.draws))
 
@@ -84,7 +94,7 @@ class Importance(Times):
         self.draws, self.power = draws, power
 
     def visit(self, process, x0, low, noise):
-        rows, _ = _rows(x0)
+        rows, _ = rows_and_device(x0)
         u = torch.stack([strata(rows, noise.at("draw", i)) for i in range(self.draws)])
         t, slope = graded(u, low, self.power)
         return Visits(t, slope / self.draws)
@@ -106,7 +116,7 @@ class Count(Times):
     def visit(self, process, x0, low, noise):
         if not isinstance(process, Masking) or process.schedule.shape:
             raise TypeError("count-based times belong to Masking with one schedule for all coordinates: use Importance()")
-        rows, _ = _rows(x0)
+        rows, _ = rows_and_device(x0)
         d = process.space.dimension
         beta_low = process.schedule.beta(low)
         parts = [self._draw(process, x0, d, beta_low, rows, noise.at("count", i)) for i in range(self.draws)]
@@ -134,7 +144,7 @@ class Quadrature(Times):
         self.nodes, self.power, self.late = nodes, power, late
 
     def visit(self, process, x0, low, noise):
-        rows, device = _rows(x0)
+        rows, device = rows_and_device(x0)
         points, weights = np.polynomial.legendre.leggauss(self.nodes)
         u, w = (torch.as_tensor(a, dtype=torch.float64, device=device) for a in ((points + 1) / 2, weights / 2))
         rest, bend = graded(1 - u, 0.0, self.late)
@@ -147,9 +157,3 @@ class Grid(Times):
 
     def visit(self, process, x0, low, noise):
         raise TypeError("Grid() visits the steps of a chain: build the denoiser on Chain(process, T)")
-
-
-def default_times(process: Process) -> Times:
-    if isinstance(process, Masking) and not process.schedule.shape:
-        return Count()
-    return Importance()

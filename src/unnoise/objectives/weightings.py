@@ -6,9 +6,16 @@ Gaussian weightings are named by the squared error that they weigh uniformly in 
     MinSNR       min(SNR, gamma) |x_0 - x_model|^2
     EDM          (s^2 + d^2)/(s d)^2 |x_0 - x_model|^2,  s = sigma/alpha, d the data's standard deviation
     Sigmoid      sigmoid(bias - log SNR) (-d log SNR/dt)/2 |eps - eps_model|^2
+    Balanced     (b + late) |v - v_model|^2 / e, where b |v - v_model|^2 is the bound's own integrand and e is the value of
+                 |v - v_model|^2 of this row, as a constant
 
 They are no bounds and are meant plainly: where the noise is correlated, eps is that noise, and |.|^2 is the sum of squares
 of the data's own coordinates; only `Bound` whitens the error first.
+
+`Balanced` is for images.  Their bound is mostly about the last bits of pixels, at hardly any noise, and their looks are not:
+a training on the bound leaves few of its updates to what makes them look right, and one on a plain error knows nothing of
+the last bits.  Here a relative error counts alike at all times, but for b, which still grows like 1/t at little noise, and
+`late`, which is even over time.
 
 `CrossEntropy` is the plain cross-entropy of the coordinates that can move.  On a product a Gaussian weighting concerns the
 numbers, `CrossEntropy` the categories, and the other leaves keep the bound; `Leaves(age=Simple(), ...)` names them.
@@ -33,6 +40,8 @@ from unnoise.predictions import (
 from unnoise.processes import Masking, Process, Product
 from unnoise.schedules import Schedule
 from unnoise.shapes import Float, Tree
+
+SMALLEST = 1e-6  # of a squared error that another is relative to
 
 
 class Weighting(ABC):
@@ -119,6 +128,18 @@ class Sigmoid(_GaussianWeighting):
     def on_clean(self, schedule, t):
         log_snr = schedule.log_snr(t)
         return torch.sigmoid(self.bias - log_snr) * squared_error_weight(Clean, schedule, t)
+
+
+class Balanced(Weighting):
+    def __init__(self, late: float = 8.0):
+        self.late = late
+
+    def leaf_rate(self, prediction, process, x0, fast):
+        own = rate(prediction, process, x0, fast)
+        if not isinstance(prediction, ContinuousPrediction):
+            return own
+        error = V().leaf_rate(prediction, process, x0, fast)
+        return (own + self.late * error) / error.detach().clamp_min(SMALLEST)
 
 
 class CrossEntropy(Weighting):

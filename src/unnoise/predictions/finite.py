@@ -155,13 +155,17 @@ class Posterior(_CleanLaw):
     def log_theta(self) -> Float[Tensor, "batch *shape size"]:
         return self.process.carry_over(self.x_t, self._log_softmax(self._logits()))
 
-    def log_prob(self, x0: Int[Tensor, "batch *shape"], rows: Bool[Tensor, "batch *shape"]) -> Float[Tensor, "rows"]:
-        """log theta(x_0^k) at the chosen coordinates only, in one pass over their logits."""
+    def log_prob(self, x0: Int[Tensor, "batch *shape"], rows: Bool[Tensor, "batch *shape"] | None = None) -> Tensor:
+        """log theta(x_0^k) in one pass over the logits: of all coordinates, or in a list of those chosen only."""
         logits = self._logits(rows)
         valid = self.process.space.valid(logits.device)
         if valid is not None:
-            logits = torch.where(valid.expand(*self.x_t.shape, valid.shape[-1])[rows], logits, LOG_ZERO)
-        return -torch.nn.functional.cross_entropy(logits, x0[rows], reduction="none")
+            valid = valid.expand(*self.x_t.shape, valid.shape[-1])
+            logits = torch.where(valid if rows is None else valid[rows], logits, LOG_ZERO)
+        if rows is not None:
+            return -torch.nn.functional.cross_entropy(logits, x0[rows], reduction="none")
+        flat = torch.nn.functional.cross_entropy(logits.flatten(0, -2), x0.flatten(), reduction="none")
+        return -flat.reshape(x0.shape)
 
     def draw(self, noise: Noise) -> Int[Tensor, "batch *shape"]:
         """x_0 given all of x_t."""
