@@ -34,6 +34,7 @@ from unnoise.predictions import (
 )
 from unnoise.predictions.finite import check_kernel
 from unnoise.processes import Chain, FiniteProcess, Gaussian, Process, Product, Thinning
+from unnoise.self_conditioning import check_kinds, estimate, first_pass
 from unnoise.shapes import Tree
 from unnoise.spaces import batch_size, first_leaf, map_leaves
 
@@ -116,6 +117,9 @@ class Denoiser(AnyDenoiser):
 
     With `predicts=Energy`, also on a product, the network returns one number per row, log q_t(x) up to a constant.  Scores
     are then its gradients; ratios of d coordinates with K categories are up to d (K - 1) evaluations of it beside the first.
+
+    With `self_condition=True` the network is asked twice, the second time as `network(x_t, t, previous=...)` with its own
+    first estimate of x_0 (see `self_conditioning`).
     """
 
     def __init__(
@@ -125,11 +129,15 @@ class Denoiser(AnyDenoiser):
         predicts: Kinds = None,
         variance: variances.Variance | None = None,
         kernel: str = "marginalised",
+        self_condition: bool = False,
     ):
         super().__init__()
         self.network, self.process = network, process
         self.kinds = resolve_kinds(process, predicts)
         self.variance, self.kernel = variance, check_kernel(kernel)
+        if self_condition:
+            check_kinds(self.kinds)
+        self.self_condition, self.passes = self_condition, 2 if self_condition else 1
 
     def forward(self, x_t: Tree, t: Tree, **condition: Any) -> Prediction:
         x_t = self.process.state_space.check(x_t, "x_t")
@@ -146,6 +154,9 @@ class Denoiser(AnyDenoiser):
 
     def evaluate(self, x_t: Tree, clock: Tree, seen: Tree, condition: dict[str, Any]) -> Prediction:
         """`forward` on states and times that are known to be right: `seen` is the clock in the network's precision."""
+        if self.passes == 2:
+            first = self.typed(first_pass(self.network, x_t, seen, condition), x_t, clock)
+            condition = {**condition, "previous": estimate(first)}
         if self.kinds is Posterior and hasattr(self.network, "features") and hasattr(self.network, "head"):
             features = self.network.features(x_t, seen, **condition)  # type: ignore[operator]
             return Posterior(features, base_process(self.process), x_t, clock, head=self.network.head)  # type: ignore
@@ -250,4 +261,5 @@ def fit_variance(denoiser: Denoiser, x0: Tensor, noise: NoiseSource | None = Non
         prediction = denoiser(x_t, t, **condition)
         values.append(chain.process.whiten(x0 - prediction.to(Clean).value).double().square().mean())
     clean_variance = variances.fitted(chain.grid[1:], torch.stack(values).cpu())
-    return Denoiser(denoiser.network, chain, denoiser.kinds, variances.Optimal(clean_variance), denoiser.kernel)
+    variance, twice = variances.Optimal(clean_variance), denoiser.self_condition
+    return Denoiser(denoiser.network, chain, denoiser.kinds, variance, denoiser.kernel, twice)

@@ -124,3 +124,27 @@ def test_waves():
     x = torch.tensor([0.3])
     expected = torch.tensor([[0.3, *torch.tensor([0.3, 0.6]).cos().tolist(), *torch.tensor([0.3, 0.6]).sin().tolist()]])
     torch.testing.assert_close(fourier_of_value(x, 2), expected)
+
+
+def test_what_is_learned_of_a_level_is_learned_of_its_neighbours():
+    """One step towards level 100 of 256: near levels gain more than far ones, which a linear layer would treat alike."""
+    torch.manual_seed(0)
+    made = SmallUNet(SmallUNetConfig(shape=(4, 4), kind="category", size=256, extra=1, width=16, multipliers=(1,), blocks=1))
+    h = torch.randn(1, 16)
+    made.head(h).log_softmax(-1)[0, 100].backward()
+    with torch.no_grad():
+        for p in (made.smooth, made.out.weight):
+            p += 0.01 * p.grad
+        gained = made.head(h)[0]
+    assert int(gained.argmax()) == 100
+    assert float(gained[95:106].min()) > float(torch.cat([gained[:80], gained[121:]]).max()) + 1e-3
+
+
+def test_noise_of_a_part_of_a_bin_is_seen_in_bfloat16():
+    x, width = torch.full((2, 8, 8), -1 + 1 / 256), 2 / 256
+    for bins, seen in ((0.0, False), (width, True)):
+        torch.manual_seed(0)
+        made = unet(shape=(8, 8), bin=bins)
+        with torch.autocast("cpu", torch.bfloat16):
+            change = (made(x + width / 6, T) - made(x, T)).abs().max()
+        assert (float(change) > 0.01) == seen

@@ -6,7 +6,7 @@ import torch
 import unnoise as un
 from unnoise import networks
 from unnoise.networks import SequenceTransformer, SequenceTransformerConfig
-from unnoise.networks.blocks import rotate, rotations
+from unnoise.networks.blocks import Neighbours, rotate, rotations
 
 SIZE, LENGTH, WIDTH = 5, 9, 32
 
@@ -52,12 +52,25 @@ def test_a_block_at_later_positions_says_the_same():
 
 def test_rotation_alone_cannot_tell_positions_where_all_is_masked():
     masked, x = torch.full((1, LENGTH), SIZE), tokens()
-    made = network()
+    made = network(reach=0)  # a sum over neighbours feels the ends
     alike = made(masked, T[:1])
     torch.testing.assert_close(alike, alike[:, :1].expand_as(alike))
     placed = network(length=LENGTH)(masked, T[:1])
     assert float((placed - placed[:, :1]).abs().max()) > 0.1
     assert float((made(x.flip(1), T).flip(1) - made(x, T)).abs().max()) > 0.1  # but order matters
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_neighbours_are_summed_channel_by_channel(causal):
+    layer, x = Neighbours(2, reach=1), torch.randn(3, 5, 2, dtype=torch.float64)
+    with torch.no_grad():
+        layer.double().weight.copy_(torch.randn(3, 2))
+    w, padded = layer.weight, torch.zeros(3, 9, 2, dtype=torch.float64)
+    padded[:, 2:7] = x
+    back = 2 if causal else 1  # the first neighbour is so far before
+    for i in range(5):
+        by_hand = sum(w[k] * padded[:, 2 + i - back + k] for k in range(3))
+        torch.testing.assert_close(layer(x, causal)[:, i], by_hand)
 
 
 def test_windows_forget_positions_and_the_default_keeps_them():

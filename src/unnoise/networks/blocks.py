@@ -24,7 +24,8 @@ def rotations(length: int, channels: int, device: torch.device) -> tuple[Tensor,
     return angle.cos(), angle.sin()
 
 
-def rotate(x: Float[Tensor, "*batch length channels"], by: tuple[Tensor, Tensor]) -> Tensor:
+def rotate(x: Float[Tensor, "*batch channels"], by: tuple[Tensor, Tensor]) -> Tensor:
+    """The pairs (first half, second half) of channels turned by angles that broadcast against them."""
     cos, sin = by
     a, b = x.chunk(2, -1)
     return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
@@ -53,11 +54,12 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "batch length width"]:
         batch, length, width = x.shape
         packed = self.qkv(x).reshape(batch, length, 3, self.heads, width // self.heads)
-        q, k, v = packed.permute(2, 0, 3, 1, 4).unbind(0)
-        q, k = self.query_norm(q), self.key_norm(k)
+        both, v = packed[:, :, :2], packed[:, :, 2]  # queries and keys together, in the layout they have: one pass
+        both = rms_norm(both) * torch.stack([self.query_norm.weight, self.key_norm.weight]).unsqueeze(1)
         if by is not None:
-            q, k = rotate(q, by), rotate(k, by)
-        y = F.scaled_dot_product_attention(q.to(v.dtype), k.to(v.dtype), v, is_causal=causal)
+            both = rotate(both, (by[0][:, None, None], by[1][:, None, None]))
+        q, k = both.to(v.dtype).unbind(2)
+        y = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=causal)
         return self.out(y.transpose(1, 2).reshape(batch, length, width))
 
 
@@ -66,7 +68,8 @@ class GatedPerceptron(nn.Module):
 
     def __init__(self, width: int):
         super().__init__()
-        hidden = 8 * -(-width // 3)
+        unit = 64 if width >= 256 else 8  # products of matrices are quickest in whole tiles
+        hidden = unit * -(-8 * width // (3 * unit))
         self.up, self.out = nn.Linear(width, 2 * hidden, bias=False), nn.Linear(hidden, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -74,11 +77,29 @@ class GatedPerceptron(nn.Module):
         return self.out(F.silu(gate) * value)
 
 
-class Block(nn.Module):
-    """One layer of `depth`.  `condition` is the width of the condition, 0 for none."""
+class Neighbours(nn.Module):
+    """A weighted sum over `2 reach + 1` neighbouring positions, channel by channel; all of them earlier ones if causal."""
 
-    def __init__(self, width: int, heads: int, depth: int, condition: int = 0):
+    def __init__(self, width: int, reach: int):
         super().__init__()
+        self.reach, self.weight = reach, nn.Parameter(torch.zeros(2 * reach + 1, width))
+
+    def forward(self, x: Float[Tensor, "batch length width"], causal: bool = False) -> Float[Tensor, "batch length width"]:
+        length, before = x.shape[1], 2 * self.reach if causal else self.reach
+        padded = F.pad(x, (0, 0, before, 2 * self.reach - before))
+        out = padded[:, :length] * self.weight[0]
+        for i in range(1, 2 * self.reach + 1):
+            out = out + padded[:, i : i + length] * self.weight[i]
+        return out
+
+
+class Block(nn.Module):
+    """One layer of `depth`.  `condition` is the width of the condition, 0 for none; `reach` that of a sum over neighbours
+    before attention, 0 for none: letters are known by their neighbours, and attention need not learn to find these."""
+
+    def __init__(self, width: int, heads: int, depth: int, condition: int = 0, reach: int = 0):
+        super().__init__()
+        self.neighbours = Neighbours(width, reach) if reach else None
         self.attention, self.perceptron = Attention(width, heads), GatedPerceptron(width)
         self.modulation = Modulation(condition, width, 6) if condition else None
         self.norms = None if condition else nn.ModuleList([RMSNorm(width), RMSNorm(width)])
@@ -95,6 +116,8 @@ class Block(nn.Module):
         causal: bool = False,
     ) -> Float[Tensor, "batch length width"]:
         """c is one condition for all tokens (groups = 1), or one per group with `group` the group of each token."""
+        if self.neighbours is not None:
+            h = h + self.neighbours(rms_norm(h), causal)
         if self.modulation is None:
             assert self.norms is not None
             h = h + self.attention(self.norms[0](h), by, causal)

@@ -65,6 +65,7 @@ class ColumnTransformerConfig:
     layers: int = 4
     heads: int = 8
     frequencies: int = 3  # waves of each number
+    self_condition: bool = False
 
     def __post_init__(self) -> None:
         self.leaves = [ColumnLeaf(**leaf) if isinstance(leaf, Mapping) else leaf for leaf in self.leaves]
@@ -80,7 +81,7 @@ class _Categories(nn.Module):
     shared: Tensor
     impossible: Tensor
 
-    def __init__(self, leaves: list[ColumnLeaf], width: int):
+    def __init__(self, leaves: list[ColumnLeaf], width: int, self_condition: bool):
         super().__init__()
         own = [size for leaf in leaves for size in leaf.sizes]
         shared = [max(leaf.sizes) for leaf in leaves for _ in leaf.sizes]  # where the leaf's further states begin
@@ -93,10 +94,15 @@ class _Categories(nn.Module):
         nn.init.normal_(self.table.weight, std=0.5)
         self.weight = nn.Parameter(torch.zeros(len(own), width, max(own)))
         self.bias = nn.Parameter(torch.zeros(len(own), max(own)))
+        self.previous = nn.Parameter(0.1 * torch.randn(len(own), max(own), width)) if self_condition else None
 
-    def tokens(self, x: Tensor) -> Tensor:
+    def tokens(self, x: Tensor, previous: Tensor | None = None) -> Tensor:
         """[batch, columns] -> [batch, columns, width]; a state after the leaf's categories follows the column's own."""
-        return self.table(self.offset + torch.where(x >= self.shared, x - self.shared + self.own, x))
+        h = self.table(self.offset + torch.where(x >= self.shared, x - self.shared + self.own, x))
+        if self.previous is None:
+            return h
+        given = h.new_zeros(*x.shape, len(self.previous[0])) if previous is None else previous.to(h.dtype)
+        return h + torch.einsum("bns,nsw->bnw", given, self.previous)
 
     def logits(self, h: Tensor) -> Tensor:
         out = torch.einsum("bnw,nws->bns", h, self.weight) + self.bias
@@ -108,7 +114,7 @@ class _Numbers(nn.Module):
 
     counted: Tensor
 
-    def __init__(self, leaves: list[ColumnLeaf], width: int, frequencies: int):
+    def __init__(self, leaves: list[ColumnLeaf], width: int, frequencies: int, self_condition: bool):
         super().__init__()
         self.frequencies = frequencies
         columns, seen = sum(leaf.columns for leaf in leaves), 1 + 2 * frequencies
@@ -119,11 +125,15 @@ class _Numbers(nn.Module):
         self.inward_bias = nn.Parameter(torch.randn(columns, width) / 2)
         self.weight = nn.Parameter(torch.zeros(columns, width, entries))
         self.bias = nn.Parameter(torch.zeros(columns, entries))
+        self.previous = nn.Parameter(torch.randn(columns, width) / 2) if self_condition else None
 
-    def tokens(self, x: Tensor) -> Tensor:
+    def tokens(self, x: Tensor, previous: Tensor | None = None) -> Tensor:
         if self.any_counted:
             x = torch.where(self.counted, x.clamp_min(0).log1p(), x)
-        return torch.einsum("bnf,nfw->bnw", fourier_of_value(x, self.frequencies), self.inward) + self.inward_bias
+        h = torch.einsum("bnf,nfw->bnw", fourier_of_value(x, self.frequencies), self.inward) + self.inward_bias
+        if self.previous is None:
+            return h
+        return h + (torch.zeros_like(x) if previous is None else previous).unsqueeze(-1) * self.previous
 
     def values(self, h: Tensor) -> Tensor:
         out = torch.einsum("bnw,nwe->bne", h, self.weight) + self.bias
@@ -132,7 +142,8 @@ class _Numbers(nn.Module):
 
 @register(ColumnTransformerConfig)
 class ColumnTransformer(nn.Module):
-    """`forward(x, t)`; t is one time per row, or a dict of them by leaf.  The output has the tree of the state."""
+    """`forward(x, t, previous=None)`; t is one time per row, or a dict of them by leaf.  The output has the tree of the
+    state, and so has `previous`, an earlier estimate of x_0: numbers, and for categories probabilities [..., size]."""
 
     group: Tensor
 
@@ -142,8 +153,9 @@ class ColumnTransformer(nn.Module):
         self.number_leaves = [leaf for leaf in config.leaves if leaf.kind != "category"]
         self.category_leaves = [leaf for leaf in config.leaves if leaf.kind == "category"]
         self.leaves = self.number_leaves + self.category_leaves  # in the order of the tokens
-        self.numbers = _Numbers(self.number_leaves, config.width, config.frequencies) if self.number_leaves else None
-        self.categories = _Categories(self.category_leaves, config.width) if self.category_leaves else None
+        numbers, categories, twice = self.number_leaves, self.category_leaves, config.self_condition
+        self.numbers = _Numbers(numbers, config.width, config.frequencies, twice) if numbers else None
+        self.categories = _Categories(categories, config.width, twice) if categories else None
         group = [i for i, leaf in enumerate(self.leaves) for _ in range(leaf.columns)]
         self.register_buffer("group", torch.tensor(group), persistent=False)
         self.time = TimeEmbedding(config.width)
@@ -155,12 +167,23 @@ class ColumnTransformer(nn.Module):
     def _joined(self, x: Tree, leaves: list[ColumnLeaf], dtype: torch.dtype) -> Tensor:
         return torch.cat([leaf.find(x).reshape(-1, leaf.columns).to(dtype) for leaf in leaves], 1)
 
-    def forward(self, x: Tree, t: Tree) -> Tree:
+    def _probabilities(self, previous: Tree) -> Tensor:
+        """Of the categories of all columns, filled up to the largest size."""
+        largest = max(max(leaf.sizes) for leaf in self.category_leaves)
+        parts = [leaf.find(previous).reshape(-1, leaf.columns, max(leaf.sizes)) for leaf in self.category_leaves]
+        return torch.cat([nn.functional.pad(part, (0, largest - part.shape[-1])) for part in parts], 1)
+
+    def forward(self, x: Tree, t: Tree, previous: Tree | None = None) -> Tree:
+        if previous is not None and not self.config.self_condition:
+            raise ValueError("this network takes no previous estimate: build it with self_condition=True")
         tokens = []
         if self.numbers is not None:
-            tokens.append(self.numbers.tokens(self._joined(x, self.number_leaves, self.numbers.inward.dtype)))
+            dtype = self.numbers.inward.dtype
+            shown = None if previous is None else self._joined(previous, self.number_leaves, dtype)
+            tokens.append(self.numbers.tokens(self._joined(x, self.number_leaves, dtype), shown))
         if self.categories is not None:
-            tokens.append(self.categories.tokens(self._joined(x, self.category_leaves, torch.int64)))
+            shown = None if previous is None else self._probabilities(previous)
+            tokens.append(self.categories.tokens(self._joined(x, self.category_leaves, torch.int64), shown))
         h = torch.cat(tokens, 1)
         by_leaf = isinstance(t, Mapping)
         c = self.time(torch.stack([leaf.find(t) for leaf in self.leaves], 1) if by_leaf else t.unsqueeze(1))

@@ -4,11 +4,17 @@ Residual convolutions at a few resolutions, each told the time, with attention a
 down.  Any size will do: the array is padded with zeros to a multiple of the stride and cropped at the end.
 
 Categories enter both as numbers between -1 and 1 (MASK, index `size`, as 0) and by a table, so their order is known and need
-not be learned; they leave as `size` logits per pixel through `features` and `head`.
+not be learned.  They leave as `size` logits per pixel through `features` and `head`: the logits of level k are those of a
+plain linear layer plus a smooth function of k, a sum of the first cosines, so that what is learned of a level is at once
+learned of its neighbours.
+
+Numbers that come in bins enter beside sine and cosine waves of one and two bins' width: noise much smaller than the numbers
+themselves, on which the likelihood depends, would be lost in bfloat16.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import pi
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +26,7 @@ from unnoise.networks.embedding import Modulation, TimeEmbedding, rms_norm, zero
 from unnoise.shapes import Float
 
 GROUPS = 8
+COSINES = 16  # of the smooth part of ordinal logits
 
 
 @dataclass(kw_only=True)
@@ -29,6 +36,7 @@ class SmallUNetConfig:
     entries: int = 1  # numbers predicted per coordinate of a count; 1 means that there is no axis for them
     size: int = 0  # categories, without MASK
     extra: int = 0  # further states after the categories, such as MASK
+    bin: float = 0.0  # the width of the bins that numbers come in; 0 for none
     width: int = 64
     multipliers: Sequence[int] = (1, 2, 2)  # channels at each resolution, in widths
     blocks: int = 2  # per resolution
@@ -81,8 +89,8 @@ class _Middle(nn.Module):
 
 @register(SmallUNetConfig)
 class SmallUNet(nn.Module):
-    """`forward(x, t, previous=None)`; `previous` is an earlier estimate of x_0: numbers, or for categories their means as
-    scaled numbers, in either case of the shape of x."""
+    """`forward(x, t, previous=None)`; `previous` is an earlier estimate of x_0: numbers of the shape of x, or for categories
+    probabilities [..., size], of which their means as scaled numbers are used."""
 
     def __init__(self, config: SmallUNetConfig):
         super().__init__()
@@ -94,7 +102,10 @@ class SmallUNet(nn.Module):
         self.table = nn.Embedding(self.channels * (config.size + config.extra), width) if categories else None
         if self.table is not None:
             nn.init.normal_(self.table.weight, std=0.2)
-        self.inward = nn.Conv2d(self.channels * (2 if config.self_condition else 1), width, 3, padding=1)
+        plain, waves = 1 + config.self_condition, 4 if config.bin else 0
+        self.inward = nn.Conv2d(self.channels * (plain + waves), width, 3, padding=1)
+        with torch.no_grad():  # waves say nothing at first: under strong noise they are noise
+            self.inward.weight[:, plain * self.channels :] = 0.0
         down, up, joins = nn.ModuleList(), nn.ModuleList(), nn.ModuleList()
         levels = [width * m for m in config.multipliers]
         kept, channels = [], width
@@ -118,6 +129,10 @@ class SmallUNet(nn.Module):
         if categories:
             self.spread = nn.Conv2d(channels, self.channels * width, 1)
             self.out: nn.Module = zeroed(nn.Linear(width, config.size))
+            order = torch.arange(1, min(COSINES, config.size - 1) + 1)
+            place = (torch.arange(config.size) + 0.5) / config.size
+            self.register_buffer("cosines", 2**0.5 * torch.cos(pi * place.unsqueeze(1) * order), persistent=False)
+            self.smooth = nn.Parameter(torch.zeros(len(order), width))
         else:
             self.out = nn.Conv2d(channels, self.channels * config.entries, 3, padding=1)
             nn.init.zeros_(self.out.weight)
@@ -133,10 +148,16 @@ class SmallUNet(nn.Module):
             values = x.to(dtype)
             values = values.log1p() if config.kind == "count" else values
         if config.self_condition:
-            absent = torch.zeros_like(values)
-            values = torch.cat([values, absent if previous is None else previous.reshape(full).to(dtype)], 1)
+            if previous is None:
+                previous = torch.zeros_like(values)
+            elif config.kind == "category":
+                previous = previous.to(dtype) @ torch.linspace(-1, 1, config.size, dtype=dtype, device=x.device)
+            values = torch.cat([values, previous.reshape(full).to(dtype)], 1)
         elif previous is not None:
             raise ValueError("this network takes no previous estimate: build it with self_condition=True")
+        if config.bin:
+            turn = 2 * pi / config.bin * x.to(dtype)
+            values = torch.cat([values, turn.sin(), turn.cos(), (turn / 2).sin(), (turn / 2).cos()], 1)
         h = self.inward(values)
         if self.table is not None:
             own = torch.arange(self.channels, device=x.device).reshape(-1, 1, 1) * (config.size + config.extra)
@@ -170,7 +191,7 @@ class SmallUNet(nn.Module):
         return h.reshape(*x.shape, self.config.width)
 
     def head(self, h: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows size"]:
-        return self.out(h)
+        return F.linear(h, self.out.weight + self.cosines @ self.smooth, self.out.bias)  # type: ignore
 
     def forward(self, x: Tensor, t: Float[Tensor, "batch"], previous: Tensor | None = None) -> Tensor:
         if self.config.kind == "category":

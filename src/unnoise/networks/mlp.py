@@ -50,14 +50,14 @@ class _Layer(nn.Module):
 
 @register(MLPConfig)
 class MLP(nn.Module):
-    """`forward(x, t, previous=None)`; `previous` is an earlier estimate of the same shape as the output."""
+    """`forward(x, t, previous=None)`; `previous` is an earlier estimate of x_0, of the shape of x."""
 
     def __init__(self, config: MLPConfig):
         super().__init__()
         self.config = config
         size = prod(config.shape)
         self.outputs = size * config.entries
-        seen = size * (1 + 2 * config.frequencies) + (self.outputs if config.self_condition else 0)
+        seen = size * (1 + 2 * config.frequencies) + (size if config.self_condition else 0)
         self.inward, self.time = nn.Linear(seen, config.width), TimeEmbedding(config.width)
         self.blocks = nn.ModuleList(_Layer(config.width, config.layers) for _ in range(config.layers))
         self.modulation = Modulation(config.width, config.width, 2)
@@ -69,8 +69,8 @@ class MLP(nn.Module):
         flat = flat.log1p() if self.config.kind == "count" else flat
         seen = fourier_of_value(flat, self.config.frequencies).flatten(1)
         if self.config.self_condition:
-            absent = seen.new_zeros(batch, self.outputs)
-            seen = torch.cat([seen, absent if previous is None else previous.reshape(batch, -1).to(dtype)], 1)
+            absent = torch.zeros_like(flat)
+            seen = torch.cat([seen, absent if previous is None else previous.reshape(flat.shape).to(dtype)], 1)
         elif previous is not None:
             raise ValueError("this network takes no previous estimate: build it with self_condition=True")
         c = self.time(t)

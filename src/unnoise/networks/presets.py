@@ -57,17 +57,24 @@ def default_predicts(process: Process) -> Any:
 
 
 def default_network(
-    process: Process, preset: str = "small", *, windows: bool = False, seed: int | None = None, **options: Any
+    process: Process,
+    preset: str = "small",
+    *,
+    windows: bool = False,
+    bin: float = 0.0,
+    seed: int | None = None,
+    **options: Any,
 ) -> nn.Module:
     """The network of a process.  `windows` says that sequences are cut anywhere from longer ones, so that a position means
-    nothing in itself; `options` are fields of the configuration that take the place of the preset's."""
+    nothing in itself, `bin` that numbers come in bins of this width; `options` are fields of the configuration that take the
+    place of the preset's."""
     if preset not in PRESETS:
         raise ValueError(f"preset = {preset!r}: choose from {', '.join(PRESETS)}")
-    name, needed = _fitting(base_process(process), windows)
+    name, needed = _fitting(base_process(process), windows, bin)
     return build(name, {**needed, **PRESETS[preset][name], **options}, seed)
 
 
-def _fitting(process: Process, windows: bool) -> tuple[str, dict[str, Any]]:
+def _fitting(process: Process, windows: bool, bin: float) -> tuple[str, dict[str, Any]]:
     """The class that suits a process, and what it must know of it."""
     if isinstance(process, Product):
         leaves = _leaves(process, ())
@@ -96,7 +103,9 @@ def _fitting(process: Process, windows: bool) -> tuple[str, dict[str, Any]]:
             "time": not isinstance(process, Masking),
         }
     needed = {"shape": shape, "kind": leaf.kind, "entries": leaf.entries}
-    return ("SmallUNet" if image else "MLP"), needed
+    if not image:
+        return "MLP", needed
+    return "SmallUNet", {**needed, "bin": bin if leaf.kind == "number" else 0.0}
 
 
 def _leaves(process: Process, path: tuple[str, ...]) -> list[ColumnLeaf]:

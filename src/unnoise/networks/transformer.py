@@ -3,7 +3,8 @@
 Inputs are `size + extra` tokens, MASK (index `size`) among them; outputs are `size` logits per position, never one for MASK.
 Positions enter by rotation, which knows differences only: then a shifted sequence has shifted logits (up to its ends), as
 suits windows cut anywhere from a long text, but where every token is MASK no position can be told from another.  With
-`length` each position also has a learned vector of its own, as suits sequences that have a beginning.
+`length` each position also has a learned vector of its own, as suits sequences that have a beginning.  Before attention each
+layer sums over `reach` neighbours on either side, which attention would have to learn to find: letters are learned sooner.
 
 `time=False` leaves time out: what is known of masked data does not depend on it.
 
@@ -32,6 +33,7 @@ class SequenceTransformerConfig:
     width: int = 512
     layers: int = 8
     heads: int = 8
+    reach: int = 3  # neighbours on either side that each layer sums over before attention (causal: twice as many before)
     time: bool = True
     tied: bool = False  # whether the logits use the token embedding
     causal: bool = False
@@ -48,7 +50,7 @@ class SequenceTransformerConfig:
 
 @register(SequenceTransformerConfig)
 class SequenceTransformer(nn.Module):
-    """`forward(x, t, previous=None)`; `previous` are earlier probabilities [..., size].  `forward` is `head(features)`."""
+    """`forward(x, t, previous=None)`; `previous` are probabilities of x_0 [..., size].  `forward` is `head(features)`."""
 
     def __init__(self, config: SequenceTransformerConfig):
         super().__init__()
@@ -60,7 +62,7 @@ class SequenceTransformer(nn.Module):
         self.previous = nn.Linear(config.size, width, bias=False) if config.self_condition else None
         self.time = TimeEmbedding(width) if timed else None
         self.blocks = nn.ModuleList(
-            Block(width, config.heads, config.layers, width if timed else 0) for _ in range(config.layers)
+            Block(width, config.heads, config.layers, width if timed else 0, config.reach) for _ in range(config.layers)
         )
         self.norm, self.modulation = RMSNorm(width), Modulation(width, width, 2) if timed else None
         self.project = zeroed(nn.Linear(width, width, bias=False)) if config.tied else None

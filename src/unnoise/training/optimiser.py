@@ -1,4 +1,4 @@
-"""AdamW over a module's parameters, in one fused call where the device has it.
+"""The update of a module's parameters: AdamW, fused where the device has it, and Muon for the inner matrices if told.
 
 Weight decay concerns matrices only: to pull biases and scales to 0 has no use.  An update can be masked by a number on the
 device, so that nobody has to wait to know whether it may be made.
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from unnoise.training.config import TrainConfig
+from unnoise.training.muon import Muon, inner_matrices
 
 FUSED = ("cpu", "cuda")
 SLOTS = ("step", "exp_avg", "exp_avg_sq")
@@ -22,8 +23,12 @@ class Optimiser:
         self.parameters = list(self.named.values())
         if not self.parameters:
             raise ValueError("the network has no parameters to train")
+        inner = inner_matrices(module) if config.optimiser == "muon" else set()
+        own = {name: p for name, p in self.named.items() if name in inner}
+        self.muon = Muon(own, config.weight_decay) if own else None
+        self.by_adam = {name: p for name, p in self.named.items() if name not in inner}
         self.fused = all(p.device.type in FUSED for p in self.parameters)
-        matrices, rest = ([p for p in self.parameters if (p.ndim >= 2) == big] for big in (True, False))
+        matrices, rest = ([p for p in self.by_adam.values() if (p.ndim >= 2) == big] for big in (True, False))
         groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": rest, "weight_decay": 0.0}]
         kept: list[dict[str, Any]] = [group for group in groups if group["params"]]
         self.adam = torch.optim.AdamW(kept, lr=config.lr, betas=config.betas, fused=self.fused)
@@ -36,19 +41,25 @@ class Optimiser:
         """One update, unless the number is 1; the gradients are used up."""
         for group in self.adam.param_groups:
             group["lr"] = lr
+        if self.muon is not None:
+            self.muon.update(lr, unless)
         if self.fused:
             self.adam.found_inf = unless  # type: ignore[attr-defined]  # the fused update is void where this is 1
             self.adam.step()
         elif not bool(unless):
             self.adam.step()
-        self.adam.zero_grad(set_to_none=True)
+        for p in self.parameters:
+            p.grad = None
 
     def state_dict(self) -> dict[str, Tensor]:
         """All moments, by slot and parameter."""
         state = self.adam.state
-        return {f"{slot}:{name}": state[p][slot] for name, p in self.named.items() if p in state for slot in SLOTS}
+        found = {f"{slot}:{name}": state[p][slot] for name, p in self.by_adam.items() if p in state for slot in SLOTS}
+        return found | ({f"momentum:{name}": m for name, m in self.muon.momenta.items()} if self.muon else {})
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        for name, p in self.named.items():
+        for name, p in self.by_adam.items():
             if f"step:{name}" in state:
                 self.adam.state[p] = {slot: state[f"{slot}:{name}"].to(p.device) for slot in SLOTS}
+        for name, momentum in self.muon.momenta.items() if self.muon else ():
+            momentum.copy_(state[f"momentum:{name}"])
