@@ -363,7 +363,7 @@ BAD = {
     "open quote": (b'a,b\n1,"2\n3,4\n', "row 1 opens a quote that nothing closes"),
     "noise": (np.random.default_rng(0).bytes(5000), "binary"),
     "latin": ("a,b\n1,caf\u00e9\n".encode("latin-1"), r"byte 9 \(0xe9\) is not utf-8.*encoding"),
-    "names": (_many("person ").encode(), "column 'id'.*400 distinct values.*drop it or name a kind in the override file"),
+    "names": (_many("person ").encode(), "column 'id'.*400 distinct values.*name its kind in a file for --columns"),
     "mixed": (_many("").replace("\n57,", "\nfifty,").encode(), "column 'id', row 58: 'fifty' is not a number"),
     "no day": (
         ("d\n" + "\n".join(str(np.datetime64("2000-01-01") + i) for i in range(400)) + "\n2024-02-30\n").encode(),

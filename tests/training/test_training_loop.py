@@ -24,7 +24,7 @@ def test_a_mixed_run_learns_writes_samples_and_reports(tmp_path):
     """Two numbers and three equal letters, all told by one letter: the bound falls far below that of independent ones."""
     run = small_run.make(
         tmp_path / "run", small_run.Pairs(2.0), dropout=0.0, steps=80, log_every=20, validate_every=40, save_every=40,
-        sample_every=40, samples=8, sample_steps=4, ema=(0.9,), tensorboard=True, lr=0.03
+        panels=2, samples=8, sample_steps=4, ema=(0.9,), tensorboard=True, lr=0.03
     )  # fmt: skip
     outcome = train(run, small_run.pairs(300))
     first, last = (line["validation_bound"] for line in lines(run) if "validation_bound" in line)
@@ -87,7 +87,7 @@ class Breaks(small_run.Small):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_non_finite_loss_stops_before_the_update(tmp_path, monkeypatch, value):
-    options = {"steps": 30, "log_every": 10, "save_every": 20, "validation": 0.0, "dropout": 0.0}
+    options = {"steps": 30, "log_every": 10, "save_every": 20, "validation": 0.0, "dropout": 0.0, "panels": 0}
     whole = small_run.make(
         tmp_path / "whole", **{**options, "log_every": 1, "save_every": 16, "steps": 16, "decay": "constant"}
     )

@@ -1,13 +1,14 @@
 """`unnoise train`: from a file to a trained model."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from unnoise.cli.tables import table
+from unnoise.data.base import Format
 from unnoise.data.read import Reading
 
 COUNT = Annotated[int | None, tyro.conf.arg(metavar="N")]
@@ -50,6 +51,16 @@ class Train:
     lr: float | None = None
     """The largest learning rate."""
 
+    schedule: str | None = None
+    """Of the noise of numbers: cosine, linear, cosine_offset, linear_beta, log_snr_linear, sigmoid, or learned."""
+
+    self_condition: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Show the network its own first estimate: two evaluations per call."""
+
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default_factory=tuple)
+    """name=value, for any other setting of a `TrainConfig`, such as accumulate=4, weighting=min_snr, compile=true; may be
+    repeated."""
+
     seed: int = 0
     """Of the network, the order of the data and all noise."""
 
@@ -72,7 +83,10 @@ class Train:
     """Of a table's text, such as latin-1."""
 
     categories: bool = False
-    """Take the levels of an array as categories rather than numbers."""
+    """Take the levels of an array as ordinal categories rather than numbers."""
+
+    noise: str | None = None
+    """What sequences are noised by: masking, unless told uniform."""
 
     columns: Path | None = None
     """A YAML file with kinds for columns that were misunderstood: `age: number`, `zip: category`, `id: drop`."""
@@ -88,6 +102,7 @@ class Train:
             padded=self.padded,
             encoding=self.encoding,
             categories=self.categories,
+            noise=self.noise,
             columns=self.columns,
         )
 
@@ -96,6 +111,7 @@ class Train:
 
         from unnoise.data.read import read
         from unnoise.spaces import batch_size
+        from unnoise.training.processes import made_by_main, team
         from unnoise.training.recipes import recipe
         from unnoise.training.run import Run
         from unnoise.training.trainer import train
@@ -106,14 +122,11 @@ class Train:
             raise ValueError("which file? unnoise train PATH --out RUN")
         format, x0 = read(self.path, self.reading())
         rows = batch_size(x0)
-        if not self.json:
-            print(
-                table(["part", "kind", "values", "noise"], [[v.part, v.kind, v.values, v.process] for v in format.lines()])
-            )
-            print(f"{rows} examples of {self.path}")
         if self.dry_run:
             if self.json:
                 print(json.dumps({"rows": rows, "lines": [vars(line) for line in format.lines()]}))
+            else:
+                self._understood(format, rows)
             return 0
         if rows < 4:
             raise ValueError(f"{self.path}: {rows} examples are too few to train on")
@@ -123,6 +136,8 @@ class Train:
             rows,
             self.preset,
             device,
+            self.schedule,
+            self.self_condition,
             steps=self.steps,
             epochs=self.epochs,
             minutes=self.minutes,
@@ -130,34 +145,58 @@ class Train:
             lr=self.lr,
             seed=self.seed,
             device=self.device,
+            **dict(setting(text) for text in self.set),
         )
-        run = Run.create(self.out, config)
-        (run.folder / "data.json").write_text(json.dumps({"path": str(self.path.resolve())}) + "\n")
-        outcome = train(run, x0, progress=not self.json)
-        return self._told(run, outcome)
+        path = self.path.resolve()
+
+        def make() -> Run:
+            if not self.json:
+                self._understood(format, rows)
+            run = Run.create(self.out, config)
+            (run.folder / "data.json").write_text(json.dumps({"path": str(path)}) + "\n")
+            return run
+
+        with team(config.train) as accelerator:
+            run = made_by_main(accelerator, make)
+            outcome = train(run, x0, progress=not self.json)
+            return self._told(run, outcome) if accelerator.is_main_process else 0
+
+    def _understood(self, format: Format, rows: int) -> None:
+        lines = [[line.part, line.kind, line.values, line.process] for line in format.lines()]
+        print(table(["part", "kind", "values", "noise"], lines))
+        print(f"{rows} examples of {self.path}" + (f", numbers under the schedule {self.schedule}" if self.schedule else ""))
 
     def _resume(self) -> int:
+        from unnoise.training.processes import made_by_main, team
         from unnoise.training.run import Run
         from unnoise.training.trainer import train
 
         assert self.resume is not None
-        run = Run.open(self.resume)
-        path = self.path or Path(json.loads((run.folder / "data.json").read_text())["path"])
-        changes = {"steps": self.steps, "epochs": self.epochs, "minutes": self.minutes}
-        changes = {name: value for name, value in changes.items() if value is not None}
-        if changes:
-            run.change(**changes)
-        return self._told(run, train(run, run.format().encode(path), progress=not self.json))
+        folder = self.resume
+
+        def make() -> Run:
+            run = Run.open(folder)
+            changes = {"steps": self.steps, "epochs": self.epochs, "minutes": self.minutes}
+            changes = {name: value for name, value in changes.items() if value is not None}
+            if changes:
+                run.change(**changes)
+            return run
+
+        with team(Run.open(folder).config.train) as accelerator:
+            run = made_by_main(accelerator, make)
+            path = self.path or Path(json.loads((run.folder / "data.json").read_text())["path"])
+            outcome = train(run, run.format().encode(path), progress=not self.json)
+            return self._told(run, outcome) if accelerator.is_main_process else 0
 
     def _told(self, run, outcome) -> int:
-        from unnoise.data.arrays import Array
         from unnoise.training.drawing import draw
+        from unnoise.training.panels import shown_suffix
         from unnoise.training.report import write_report
 
         format = run.format()
-        images = isinstance(format, Array) and len(format.shape) >= 2
-        shown = run.samples / f"last{'.png' if images else format.suffix}"
-        x, _ = draw(run.denoiser(which="best"), format, 64 if images else 16, seed=self.seed, device=self.device)
+        shown = run.samples / f"last{shown_suffix(format)}"
+        count = 64 if shown.suffix == ".png" else 16
+        x, _ = draw(run.denoiser(which="best"), format, count, seed=self.seed, device=self.device)
         format.write(x, shown)
         report = write_report(run, shown)
         if self.json:
@@ -170,3 +209,14 @@ class Train:
             print(f"curves and samples: {report}")
             print(f"next: unnoise sample {run.folder} -n 100 --out samples{run.format().suffix}")
         return 0
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """A setting from name=value; a value that is no JSON is taken as the text that it is."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--set {text}: write it as name=value")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value

@@ -15,7 +15,7 @@ MANY = 65_536  # no column has more categories
 ATOM = 0.02  # share of rows from which a single number is a category of its own
 CONTINUOUS = 100  # distinct numbers that must remain beside the atoms
 NAMES = 20  # a column of so many words may have them all distinct
-REMEDY = "drop it or name a kind in the override file"
+REMEDY = "drop it or name its kind in a file for --columns"
 
 
 def understand(values: Texts, wish: Any = None) -> Column:
@@ -39,7 +39,7 @@ def understand(values: Texts, wish: Any = None) -> Column:
         seen = values.rows()
         missing = max(((seen[i], text) for i, text in enumerate(values.distinct) if text in blanks), default=(0, ""))[1]
     if not kept.distinct:
-        raise values.error("has no values, all are missing: drop it in the override file")
+        raise values.error("has no values, all are missing: drop it in a file for --columns")
     known: dict[str, Any] = {"name": values.name, "missing": missing, "blanks": blanks}
     scale = None if order else _scale(kept, kind)
     if scale is None:
@@ -65,7 +65,7 @@ def _scale(values: Texts, kind: str | None) -> Scale | None:
             )
         expected = "an ISO date such as 2024-01-31" if kind == "date" else "a number"
         raise values.error(
-            f"is not {expected}: correct it, or list it under missing in the override file", good.index(False)
+            f"is not {expected}: correct it, or list it under missing in a file for --columns", good.index(False)
         )
     return scale
 

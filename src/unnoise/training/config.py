@@ -18,7 +18,8 @@ from unnoise.objectives import weightings
 DECAYS = ("cosine", "constant", "linear")
 PRECISIONS = ("no", "bf16")
 DEVICES = ("auto", "cpu")
-FIXED = ("seed", "validation", "ema")  # what a saved state depends on: not to be changed in the middle of a run
+OPTIMISERS = ("adamw", "muon")
+FIXED = ("seed", "validation", "ema", "optimiser")  # what a saved state depends on: not to be changed in the middle of a run
 WEIGHTINGS: dict[str, type[weightings.Weighting]] = {
     "bound": weightings.Bound,
     "simple": weightings.Simple,
@@ -27,6 +28,7 @@ WEIGHTINGS: dict[str, type[weightings.Weighting]] = {
     "min_snr": weightings.MinSNR,
     "edm": weightings.EDM,
     "sigmoid": weightings.Sigmoid,
+    "balanced": weightings.Balanced,
     "cross_entropy": weightings.CrossEntropy,
 }
 _NAMES = ("Clean", "Noise", "Score", "Velocity", "Flow", "Posterior", "RawPosterior", "Ratio", "Rates")
@@ -72,6 +74,7 @@ class TrainConfig:
     minutes: float | None = None
     batch_size: int = 128
     accumulate: int = 1  # parts that each update's batch is cut into, one after another
+    optimiser: str = "adamw"  # or muon: orthogonal updates for the matrices inside the network
     lr: float = 1e-3
     warmup: int = 100  # steps in which the learning rate rises from 0
     decay: str = "cosine"
@@ -92,9 +95,9 @@ class TrainConfig:
     weighting: str = "bound"
     observed: float = 0.5  # of products: the share of rows that are trained given some of their leaves, at time 0
     workers: int = 0  # processes that fetch rows ahead
-    sample_every: int | None = None
-    samples: int = 16
-    sample_steps: int = 64
+    panels: int = 8  # how often samples are shown on the way; 0: never
+    samples: int = 9  # of a panel
+    sample_steps: int = 16
     log_every: int = 20
     device: str = "auto"
     tensorboard: bool = True  # where it is installed
@@ -104,10 +107,10 @@ class TrainConfig:
             raise ValueError("steps, epochs and minutes are all None, so training would never end: give one of them")
         for name in ("batch_size", "accumulate", "validation_rows", "validation_draws", "validate_every", "save_every"):
             self._at_least(name, 1)
-        for name in ("keep", "samples", "sample_steps", "log_every", "steps", "epochs", "patience", "sample_every"):
+        for name in ("keep", "samples", "sample_steps", "log_every", "steps", "epochs", "patience"):
             self._at_least(name, 1)
-        self._at_least("workers", 0)
-        self._at_least("warmup", 0)
+        for name in ("workers", "warmup", "panels"):
+            self._at_least(name, 0)
         for name in ("lr", "minutes", "clip"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
@@ -123,7 +126,13 @@ class TrainConfig:
                 raise ValueError(f"ema = {self.ema}, betas = {self.betas}: every rate lies in [0, 1)")
         if len(set(self.ema)) < len(self.ema) or len(self.betas) != 2:
             raise ValueError(f"ema = {self.ema}, betas = {self.betas}: rates of copies differ, and there are two betas")
-        for name, choice in (("decay", DECAYS), ("precision", PRECISIONS), ("weighting", WEIGHTINGS), ("device", DEVICES)):
+        for name, choice in (
+            ("decay", DECAYS),
+            ("precision", PRECISIONS),
+            ("weighting", WEIGHTINGS),
+            ("device", DEVICES),
+            ("optimiser", OPTIMISERS),
+        ):
             if getattr(self, name) not in choice:
                 raise ValueError(f"{name} = {getattr(self, name)!r}: choose from {', '.join(choice)}")
 
@@ -166,14 +175,18 @@ class RunConfig:
     format: dict[str, Any]  # {"kind": ..., "data": ...}
     network: dict[str, Any]  # {"name": ..., "options": ...}
     predicts: Any = None  # the name of a prediction type, None for the default, or a dict of these by leaf
+    schedule: str | None = None  # of the noise of numbers, by name; None: the format's own
     process: str = ""  # the process that the format made, in words: to notice where another is made later
 
     @classmethod
-    def of(cls, train: TrainConfig, format: Format, network: Any, predicts: Kinds = None) -> "RunConfig":
+    def of(
+        cls, train: TrainConfig, format: Format, network: Any, predicts: Kinds = None, schedule: str | None = None
+    ) -> "RunConfig":
         """From the things themselves; `network` is a registered module, or {"name", "options"}."""
         named = network if isinstance(network, dict) else described(network)
         data = {"kind": format.kind, "data": format.to_json()}
-        return cls(train=train, format=data, network=named, predicts=kind_names(predicts), process=repr(format.process()))
+        made = repr(format.process())
+        return cls(train=train, format=data, network=named, predicts=kind_names(predicts), schedule=schedule, process=made)
 
     def to_json(self) -> dict[str, Any]:
         return {**{field.name: getattr(self, field.name) for field in fields(self)}, "train": self.train.to_json()}

@@ -10,8 +10,9 @@ from unnoise import samplers
 from unnoise.data.base import Format
 from unnoise.denoiser import Denoiser
 from unnoise.noise import Noise
-from unnoise.processes import Gaussian, Masking, Product
+from unnoise.processes import Masking, Process, Product
 from unnoise.samplers import Frozen, Info, Leaves, OneStep, Sampler, sample
+from unnoise.samplers.replacement import ROUNDS, Replacement
 from unnoise.shapes import Tree
 from unnoise.spaces import batch_size, map_leaves
 from unnoise.training.recipes import Drawing, drawing
@@ -65,6 +66,11 @@ def draw(
     plan = drawing(denoiser.process, steps)
     if sampler is not None:
         plan = Drawing(sampler, steps or plan.steps)
+    if given and format.kind != "table":
+        raise ValueError(
+            f"--given names columns of a table, and this run's data is of the kind {format.kind!r}: put what is known "
+            f"into a file with gaps, for unnoise infill"
+        )
     known = format.given(given) if given else {}  # type: ignore[attr-defined]
     if known:
         plan = Drawing(_holding(plan.sampler, denoiser, list(known)), plan.steps)
@@ -88,7 +94,7 @@ def _holding(sampler: Sampler, denoiser: Denoiser, known: list[str]) -> Sampler:
     """The same method with numbers that are known held in place; categories under masking hold themselves."""
     process = denoiser.process
     assert isinstance(process, Product)
-    numbers = [name for name in known if name != "categories"]
+    numbers = [name for name in known if not isinstance(process.leaves[name], Masking)]
     if isinstance(sampler, Leaves):
         methods: dict[str, OneStep] = {name: sampler.method(name) for name in process.names}
     else:
@@ -106,44 +112,72 @@ def fill(
     steps: int | None = None,
     device: str = "auto",
     batch: int = 1024,
+    rounds: int = ROUNDS,
 ) -> tuple[Tree, Info]:
-    """Draw what is not known, given what is: exactly, for masked leaves and for leaves of numbers at time 0.
+    """Draw what is not known, given what is; `conditioning` says how.  A row's draw depends on seed, place and row alone.
 
-    Rows of a product that know the same leaves of numbers are drawn together.
+    Exactly where a masked leaf has gaps, and where leaves of numbers in a product are known or not as a whole: those stand
+    at time 0, and rows that know the same of them are drawn together.  Else by `Replacement`, in more steps.
     """
     where, process = device_of(device), denoiser.process
     denoiser = denoiser.to(where)
-    if isinstance(process, Masking):
-        groups: dict[tuple[str, ...], Tensor] = {(): torch.arange(len(x))}
-    elif isinstance(process, Product):
-        groups = _patterns(process, fixed)
-    else:
-        raise ValueError(f"gaps are filled in masked data and in tables, and {type(process).__name__} is neither")
+    plan = drawing(process, steps)
     out, total = map_leaves(Tensor.clone, x), Info()
-    for known, rows in groups.items():
+    for pattern, rows in _patterns(process, fixed).items():
+        approximate = PARTLY in pattern
+        count = (steps or 2 * plan.steps) if approximate and not isinstance(process, Product) else plan.steps
         for part in rows.split(batch):
-            source = Noise(seed, part.to(where))
             mine, which = (map_leaves(lambda v, part=part: v[part].to(where), tree) for tree in (x, fixed))
-            start = _begun(denoiser, mine, which, source)
-            plan = drawing(process, steps)
+            start = _begun(denoiser, mine, which, Noise(seed, part.to(where)))
             sampler = plan.sampler
             if isinstance(process, Product):
-                sampler = _holding(sampler, denoiser, list(known))
-            drawn, info = sample(denoiser, x=start, steps=plan.steps, sampler=sampler, seed=seed, first=int(part[0]))
+                held = [name for name, kind in zip(process.names, pattern, strict=True) if kind == KNOWN]
+                sampler = (
+                    _replacing(process, mine, which, held, rounds) if approximate else _holding(sampler, denoiser, held)
+                )
+            elif approximate:
+                sampler = Replacement(mine.to(start), which, rounds)
+            drawn, info = sample(denoiser, x=start, steps=count, sampler=sampler, seed=seed, rows=part)
             total.calls, total.rows = total.calls + info.calls, total.rows + info.rows
-            _put(out, part, map_leaves(Tensor.cpu, drawn))
+            _put(out, fixed, part, map_leaves(Tensor.cpu, drawn))
     return out, total
 
 
-def _patterns(process: Product, fixed: Tree) -> dict[tuple[str, ...], Tensor]:
-    """Rows by the leaves of numbers that they know."""
-    numbers = [name for name, leaf in process.leaves.items() if isinstance(leaf, Gaussian)]
-    if not numbers:
-        return {(): torch.arange(batch_size(fixed))}
-    known = torch.stack([fixed[name].flatten(1).all(1) for name in numbers], 1)
-    patterns, which = known.unique(dim=0, return_inverse=True)
-    named = [tuple(name for name, here in zip(numbers, row, strict=True) if here) for row in patterns.tolist()]
-    return {name: (which == i).nonzero().squeeze(1) for i, name in enumerate(named)}
+def conditioning(process: Process, fixed: Tree, rounds: int = ROUNDS) -> dict[str, str]:
+    """How `fill` draws the gaps of each leaf that has any (a process without leaves has one, ""): exactly or not."""
+    labels: dict[str, str] = {}
+    for pattern, rows in _patterns(process, fixed).items():
+        leaves = fixed if isinstance(fixed, dict) else {"": fixed}
+        for name, leaf in leaves.items():
+            if not bool(leaf[rows].all()) and not labels.get(name, "").startswith("approximate"):
+                labels[name] = f"approximate: replacement, {rounds} rounds a step" if PARTLY in pattern else "exact"
+    return labels
+
+
+NOTHING, KNOWN, PARTLY, MASKED = range(4)  # of a leaf that is not masked: how much of it is known
+
+
+def _patterns(process: Process, fixed: Tree) -> dict[tuple[int, ...], Tensor]:
+    """Rows with gaps by what they know of each leaf."""
+    leaves = process.leaves if isinstance(process, Product) else {"": process}
+    tree = fixed if isinstance(fixed, dict) else {"": fixed}
+    columns, full = [], []
+    for name, leaf in leaves.items():
+        if isinstance(leaf, Product):
+            raise ValueError(f"gaps are not filled in products within products, and leaf {name!r} is one")
+        known = tree[name].reshape(batch_size(fixed), -1)
+        some = torch.where(known.any(1), PARTLY, NOTHING)
+        full.append(known.all(1))
+        columns.append(torch.full_like(some, MASKED) if isinstance(leaf, Masking) else torch.where(full[-1], KNOWN, some))
+    kinds, open_rows = torch.stack(columns, 1), (~torch.stack(full, 1).all(1)).nonzero().squeeze(1)
+    patterns, which = kinds[open_rows].unique(dim=0, return_inverse=True)
+    return {tuple(pattern): open_rows[which == i] for i, pattern in enumerate(patterns.tolist())}
+
+
+def _replacing(process: Product, x: Tree, fixed: Tree, held: list[str], rounds: int) -> Sampler:
+    """Every leaf by replacement, for they share the rounds; but those that are known stand at time 0."""
+    moving = {name: Replacement(x[name], fixed[name], rounds) for name in process.names if name not in held}
+    return Leaves(**moving, **{name: Frozen() for name in held})
 
 
 def _begun(denoiser: Denoiser, x: Tree, fixed: Tree, noise: Noise) -> Tree:
@@ -159,9 +193,10 @@ def _begun(denoiser: Denoiser, x: Tree, fixed: Tree, noise: Noise) -> Tree:
     return put(x, fixed, prior)
 
 
-def _put(out: Tree, rows: Tensor, x: Tree) -> None:
+def _put(out: Tree, fixed: Tree, rows: Tensor, x: Tree) -> None:
+    """What was drawn, where nothing was known."""
     if isinstance(out, dict):
         for name in out:
-            _put(out[name], rows, x[name])
+            _put(out[name], fixed[name], rows, x[name])
     else:
-        out[rows] = x.to(out.dtype)
+        out[rows] = torch.where(fixed[rows], out[rows], x.to(out.dtype))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from unnoise.denoiser import Denoiser
+from unnoise.networks.blocks import Block
 from unnoise.noise import Noise
 from unnoise.objectives import Objective, Observed
 from unnoise.processes import Product
@@ -39,7 +40,9 @@ def objective_of(denoiser: Denoiser, config: TrainConfig, options: dict[str, Any
     weighting, process = WEIGHTINGS[config.weighting](), denoiser.process
     if isinstance(process, Product) and len(process.names) > 1 and config.observed > 0:
         return Observed(denoiser, config.observed, weighting=weighting, **options)
-    return Objective(denoiser, weighting, **options)
+    objective = Objective(denoiser, weighting, **options)
+    objective.loss_only = True
+    return objective
 
 
 class Learner:
@@ -110,12 +113,15 @@ class Learner:
             self.ema.load_state_dict(rate, parts[ema_name(rate)])
         rank = self.accelerator.process_index
         if rank < len(parts["rng"]["cpu"]):
-            torch.set_rng_state(parts["rng"]["cpu"][rank])
+            torch.set_rng_state(parts["rng"]["cpu"][rank].clone())  # of its own memory: a view is misread
             if self.device.type == "cuda" and "cuda" in parts["rng"]:
-                torch.cuda.set_rng_state(parts["rng"]["cuda"][rank], self.device)
+                torch.cuda.set_rng_state(parts["rng"]["cuda"][rank].clone(), self.device)
 
 
 def _compile(network: nn.Module) -> None:
-    network.compile()
-    if hasattr(network, "features") and hasattr(network, "head"):
+    """Compile the blocks of a transformer, which are alike and so compiled once, or else the network as a whole."""
+    blocks: list[nn.Module] = [part for part in network.modules() if isinstance(part, Block)]
+    for part in blocks or [network]:
+        part.compile()
+    if not blocks and hasattr(network, "features"):
         network.features = torch.compile(network.features)  # type: ignore

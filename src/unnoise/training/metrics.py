@@ -11,6 +11,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from unnoise.training.panels import excerpt
+
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """All whole lines; one that a kill cut short is left out."""
@@ -43,6 +45,19 @@ class Metrics:
             for name, value in entry.items():
                 if isinstance(value, float | int):
                     self.board.add_scalar(name, value, step)
+
+    def panel(self, step: int, path: Path) -> None:
+        """A file of samples, for TensorBoard."""
+        if self.board is None:
+            return
+        if path.suffix == ".png":
+            import numpy as np
+            from PIL import Image
+
+            with Image.open(path) as image:
+                self.board.add_image("samples", np.asarray(image.convert("RGB")), step, dataformats="HWC")
+        elif (text := excerpt(path, 20)) is not None:
+            self.board.add_text("samples", "\n".join("    " + line for line in text.splitlines()), step)
 
     def show(self, step: int, **shown: str) -> None:
         """Renew the line for people: the bar itself knows the pace and the time left."""

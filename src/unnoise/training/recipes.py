@@ -5,14 +5,17 @@ from typing import Any
 
 import torch
 
+from unnoise.data.arrays import Array
 from unnoise.data.base import Format
 from unnoise.denoiser import base_process
+from unnoise.kernels.noise import available
 from unnoise.networks.base import described
 from unnoise.networks.presets import default_network, default_predicts
 from unnoise.processes import Gaussian, Masking, Process, Product
 from unnoise.samplers import Ancestral, DPMSolverPP, FirstHitting, Leaves, Reveal, Sampler
 from unnoise.samplers.base import OneStep
 from unnoise.training.config import RunConfig, TrainConfig
+from unnoise.training.schedules import scheduled
 
 
 @dataclass(frozen=True)
@@ -29,15 +32,23 @@ def preset_for(device: torch.device | str) -> str:
 
 def train_defaults(format: Format, rows: int, preset: str, device: torch.device | str) -> dict[str, Any]:
     """Training settings by kind of data, number of rows and size of network."""
-    on_cpu = torch.device(device).type == "cpu"
+    device = torch.device(device)
+    on_cpu = device.type == "cpu"
     batch = {"table": 256 if on_cpu else 2048, "sequences": 32 if on_cpu else 128, "array": 64 if on_cpu else 256}[
         format.kind
     ]
     batch = max(1, min(batch, rows // 4))
+    batch -= batch % 8 if batch > 8 else 0  # the same on one process and on several
     per_epoch = max(1, rows // batch)
+    images_of_numbers = isinstance(format, Array) and not format.categories and len(format.shape) > 1
     every = max(1, min(500, 2 * per_epoch))
+    more: dict[str, Any] = {}
+    if format.kind == "sequences":  # in five minutes of one accelerator 0.1 bits per letter better than AdamW at its best
+        rate = {"tiny": 1e-2, "small": 3e-3, "base": 2e-3}[preset]
+        more = {"optimiser": "muon", "lr": rate, "weight_decay": 0.1, "decay": "linear", "compile": available(device)}
     return {
         "batch_size": batch,
+        "weighting": "balanced" if images_of_numbers else "bound",
         "lr": {"tiny": 3e-3, "small": 1e-3, "base": 5e-4}[preset],
         "minutes": 1.0 if on_cpu else 5.0,
         "precision": "no" if on_cpu else "bf16",
@@ -47,21 +58,30 @@ def train_defaults(format: Format, rows: int, preset: str, device: torch.device 
         "patience": 20,
         "validation_rows": 1024 if on_cpu else 4096,
         "validation_draws": 2 if on_cpu else 4,
+        **more,
     }
 
 
 def recipe(
-    format: Format, rows: int, preset: str | None = None, on: torch.device | str = "cpu", **options: Any
+    format: Format,
+    rows: int,
+    preset: str | None = None,
+    on: torch.device | str = "cpu",
+    schedule: str | None = None,
+    self_condition: bool = False,
+    **options: Any,
 ) -> RunConfig:
     """The configuration of a run on this data; options that are None keep the default."""
     preset = preset or preset_for(on)
-    process = format.process()
+    process, _ = scheduled(format.process(), schedule, format.objective_options())
     windows = not getattr(format, "padded", True)
-    network = default_network(process, preset, windows=windows)
+    bin = format.width if isinstance(format, Array) and format.levels else 0.0
+    more: dict[str, Any] = {"self_condition": True} if self_condition else {}
+    network = default_network(process, preset, windows=windows, bin=bin, **more)
     chosen = {**train_defaults(format, rows, preset, on), **{k: v for k, v in options.items() if v is not None}}
     if options.get("steps") is not None or options.get("epochs") is not None:
         chosen["minutes"] = options.get("minutes")
-    return RunConfig.of(TrainConfig.from_json(chosen), format, described(network), default_predicts(process))
+    return RunConfig.of(TrainConfig.from_json(chosen), format, described(network), default_predicts(process), schedule)
 
 
 def drawing(process: Process, steps: int | None = None) -> Drawing:

@@ -1,4 +1,4 @@
-"""The page of a run: what it is trained on, how training went, and samples."""
+"""The page of a run: what it is trained on, how training went, samples, and those on the way."""
 
 import html
 import json
@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from unnoise.training.metrics import read_metrics
+from unnoise.training.panels import excerpt, panel_files
 from unnoise.training.run import Run
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
 table { border-collapse: collapse; margin: 1rem 0; } td, th { padding: .2rem .7rem; text-align: left; font-size: .9rem;
 border-bottom: 1px solid #ddd; } pre { background: #f6f6f6; padding: 1rem; overflow-x: auto; } svg { background: #fcfcfc; }
-img { image-rendering: pixelated; max-width: 100%; }
+img { image-rendering: pixelated; max-width: 100%; } .panels { display: flex; flex-wrap: wrap; gap: 1rem; }
+.panels figure { margin: 0; max-width: 100%; } figcaption { font-size: .9rem; }
 """
 WIDTH, HEIGHT, LEFT, BOTTOM = 640, 240, 64, 28
 SHOWN = 4000  # characters of a file of samples
@@ -33,6 +35,7 @@ def write_report(run: Run, samples: Path | None = None) -> Path:
         "<h2>Training</h2>",
         curve("loss", losses) + curve("bound on held-out rows, nats per example", bounds),
         _samples(samples),
+        _panels(panel_files(run.samples)),
         "<h2>Settings</h2>" + _table(["name", "value"], settings),
     ]
     page = f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{html.escape(run.folder.name)}</title>"
@@ -47,7 +50,7 @@ def _table(head: list[str], rows: list[list[Any]]) -> str:
     return f"<table>{cells(head, 'th')}{''.join(cells(row, 'td') for row in rows)}</table>"
 
 
-def curve(title: str, points: list[tuple[float, float]]) -> str:
+def curve(title: str, points: list[tuple[int, float]]) -> str:
     """A line in an SVG; its scale leaves out the first tenth, where training falls from far above."""
     points = [(x, y) for x, y in points if y == y and abs(y) != float("inf")]
     if len(points) < 2:
@@ -57,7 +60,7 @@ def curve(title: str, points: list[tuple[float, float]]) -> str:
     high = high if high > low else low + 1
     first, last = points[0][0], points[-1][0]
 
-    def place(x: float, y: float) -> str:
+    def place(x: int, y: float) -> str:
         across = LEFT + (WIDTH - LEFT - 8) * (x - first) / max(last - first, 1e-9)
         up = 8 + (HEIGHT - BOTTOM - 8) * (high - min(y, high)) / (high - low)
         return f"{across:.1f},{up:.1f}"
@@ -75,14 +78,20 @@ def curve(title: str, points: list[tuple[float, float]]) -> str:
     return f"<h3>{html.escape(title)}</h3><svg width='{WIDTH}' height='{HEIGHT}'>{labels}{ends}{line}</svg>"
 
 
-def _samples(path: Path | None) -> str:
-    if path is None or not path.exists():
-        return ""
+def _shown(path: Path, lines: int) -> str:
+    """A file of samples in the page: a picture, or its first lines."""
     if path.suffix == ".png":
         data = b64encode(path.read_bytes()).decode()
-        return f"<h2>Samples</h2><img alt='samples' src='data:image/png;base64,{data}'>"
-    try:
-        text = path.read_text(encoding="utf-8")[:SHOWN]
-    except UnicodeDecodeError:
-        return f"<h2>Samples</h2><p>in {html.escape(path.name)}</p>"
-    return f"<h2>Samples</h2><pre>{html.escape(text)}</pre>"
+        return f"<img alt='samples' src='data:image/png;base64,{data}'>"
+    text = excerpt(path, lines)
+    return f"<p>in {html.escape(path.name)}</p>" if text is None else f"<pre>{html.escape(text[:SHOWN])}</pre>"
+
+
+def _samples(path: Path | None) -> str:
+    return "" if path is None or not path.exists() else f"<h2>Samples</h2>{_shown(path, 100)}"
+
+
+def _panels(panels: list[tuple[int, Path]]) -> str:
+    """The same samples as training went on."""
+    figures = [f"<figure><figcaption>step {step}</figcaption>{_shown(path, 6)}</figure>" for step, path in panels]
+    return f"<h2>On the way</h2><div class='panels'>{''.join(figures)}</div>" if figures else ""

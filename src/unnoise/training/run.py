@@ -25,9 +25,11 @@ from torch import Tensor, nn
 from unnoise import data, networks
 from unnoise.data.base import Format
 from unnoise.denoiser import Denoiser
+from unnoise.processes import Process
 from unnoise.training import durable
 from unnoise.training.config import RunConfig, kinds_of
 from unnoise.training.durable import Damaged, RunError
+from unnoise.training.schedules import scheduled
 
 Parts = dict[str, dict[str, Tensor]]  # tensors by file name (without suffix) and by name within it
 
@@ -103,15 +105,27 @@ class Run:
             raise RunError(f"{self.folder}: there is no data format {kind!r}; choose from {', '.join(sorted(formats))}")
         return formats[kind].from_json(self.config.format["data"])
 
+    def process(self) -> Process:
+        """The format's process, under the run's schedule."""
+        format = self.format()
+        process = format.process()
+        if self.config.process and repr(process) != self.config.process:
+            warnings.warn(f"{self.folder}: the format now makes another process than when the run was trained", stacklevel=3)
+        return scheduled(process, self.config.schedule, format.objective_options())[0]
+
+    def objective_options(self) -> dict[str, Any]:
+        """The options of an `Objective` that suit the data and the schedule."""
+        format = self.format()
+        return scheduled(format.process(), self.config.schedule, format.objective_options())[1]
+
     def denoiser_of_config(self) -> Denoiser:
         """A denoiser as it is before training, its network drawn by the run's seed."""
-        process = self.format().process()
-        if self.config.process and repr(process) != self.config.process:
-            warnings.warn(f"{self.folder}: the format now makes another process than when the run was trained", stacklevel=2)
+        process, options = self.process(), self.config.network["options"]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.train.seed)
-            network = networks.base.build(self.config.network["name"], self.config.network["options"])
-        return Denoiser(network, process, kinds_of(self.config.predicts))
+            network = networks.base.build(self.config.network["name"], options)
+        twice = bool(options.get("self_condition", False))
+        return Denoiser(network, process, kinds_of(self.config.predicts), self_condition=twice)
 
     def denoiser(self, ema: bool | float = True, which: str = "last") -> Denoiser:
         """The trained denoiser, ready to sample.

@@ -8,22 +8,24 @@ it.  If a loss or gradient was not finite, the state before that update is saved
 """
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from time import perf_counter
 
 import torch
 
 from unnoise.noise import Noise
-from unnoise.samplers import sample
+from unnoise.self_conditioning import one_pass
 from unnoise.shapes import Tree
-from unnoise.spaces import map_leaves
 from unnoise.training import durable
 from unnoise.training.data_order import Cursor, InMemory, Order, Source, batches, split
 from unnoise.training.durable import RunError
 from unnoise.training.interrupts import Asked, polite
 from unnoise.training.learner import Learner, accelerator_for
 from unnoise.training.metrics import Metrics
+from unnoise.training.panels import Panels
 from unnoise.training.run import Run
+from unnoise.training.schedules import Rounds
 from unnoise.training.validation import validate
 
 
@@ -55,7 +57,8 @@ class Trainer:
         rows, held = split(len(self.source), c.validation, c.seed)
         self.held = held[Noise(c.seed, held).at("validation").uniform().argsort()[: c.validation_rows]]
         self.order = Order(rows, c.batch_size, c.seed, c.accumulate, self.accelerator.num_processes)
-        self.options = run.format().objective_options()
+        self.options = run.objective_options()
+        self.rounds = Rounds(denoiser, self.options, rows, self.order.part, c.seed)
         self.learner = Learner(denoiser, c, self.accelerator, self.options)
         ends = [c.steps, None if c.epochs is None else c.epochs * self.order.per_epoch]
         self.total = min((end for end in ends if end is not None), default=None)
@@ -64,7 +67,8 @@ class Trainer:
         self.waited = 0  # validations since the best one
         self.saved = -1
         self.asked = Asked()
-        self.metrics: Metrics | None = None
+        self.metrics: Metrics | None = None  # of the main process, as are the panels
+        self.panels: Panels | None = None
 
     def fit(self) -> Outcome:
         """Train to the end, from the newest saved state if there is one."""
@@ -75,6 +79,7 @@ class Trainer:
             if self.accelerator.is_main_process:
                 c = self.config
                 self.metrics = Metrics(self.run.metrics, self.step, self.total, self.progress, c.tensorboard)
+                self.panels = Panels(self.run.samples, self.run.format(), c, self.step, self._done())
             try:
                 return self._loop()
             finally:
@@ -94,12 +99,14 @@ class Trainer:
             validates = len(self.held) > 0 and (reason not in (None, "interrupted") or self._due(c.validate_every))
             saves = reason is not None or self._due(c.save_every)
             improved = False
-            if validates or saves or self._due(c.log_every) or self._due(c.sample_every):
+            fits = self.rounds.due(self.step)
+            if validates or saves or fits or self._due(c.log_every):
                 self._log()
+                if fits:
+                    self.rounds.fit(self.source, self.step, self._done(), self.device)
                 improved = validates and self._validate()
-                if self._due(c.sample_every):
-                    self._sample()
                 reason = reason or self._reason()  # patience, or the clock that several processes share
+                self._show(reason)
                 if improved or saves or reason is not None:
                     self._save(improved)
                 self._begin_window()
@@ -112,7 +119,9 @@ class Trainer:
                 yield x0, Noise(self.config.seed, rows).at("epoch", cursor.epoch, "batch", cursor.position)
 
         self.lr = self.config.lr_at(self.step, self._done())
-        self.learner.update(parts(), self.order.parts, self.step + 1, self.lr)
+        # every other update of a self-conditioned network makes one pass, so that its first estimate is trained too
+        with one_pass(self.learner.denoiser) if self.step % 2 else nullcontext():
+            self.learner.update(parts(), self.order.parts, self.step + 1, self.lr)
         self.step, self.cursor = self.step + 1, self.order.after(self.cursor)
         if self.alone:
             self.seconds = perf_counter() - self.began
@@ -153,7 +162,7 @@ class Trainer:
             self._stop_non_finite(good)
         steps, pace = self.step - start, (self.step - start) * self.order.batch / max(perf_counter() - then, 1e-9)
         if self.metrics is not None:
-            means = {name: value / steps for name, value in sums.items()}
+            means = {name: value / steps for name, value in sums.items() if value == value}  # a term may be left out
             entry = {"epoch": self.cursor.epoch, **means, "lr": self.lr}
             self.metrics.write(self.step, {**entry, "examples_per_second": pace, "seconds": self.seconds})
             shown = {"loss": f"{means['loss']:.4g}", "examples/s": f"{pace:.0f}"}
@@ -191,15 +200,13 @@ class Trainer:
             self.metrics.show(self.step, bound=f"{result.bound:.4g}±{result.se:.2g}")
         return improved
 
-    def _sample(self) -> None:
-        c, form, denoiser = self.config, self.run.format(), self.learner.denoiser
-        if self.accelerator.is_main_process:
+    def _show(self, reason: str | None) -> None:
+        """Draw a panel of samples, where one is due."""
+        ended = reason not in (None, "interrupted")
+        if self.panels is not None and self.metrics is not None and self.panels.due(self._done(), self.seconds, ended):
             with self.learner.shown():
-                x, _ = sample(denoiser.eval(), c.samples, c.sample_steps, seed=c.seed)
-                denoiser.train()
-            self.run.samples.mkdir(exist_ok=True)
-            form.write(map_leaves(lambda leaf: leaf.cpu(), x), self.run.samples / f"{self.step:09d}{form.suffix}")
-        self.accelerator.wait_for_everyone()
+                path = self.panels.draw(self.learner.denoiser, self.step)
+            self.metrics.panel(self.step, path)
 
     def _save(self, best: bool = False) -> None:
         if self.saved == self.step and not best:

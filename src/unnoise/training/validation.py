@@ -20,7 +20,7 @@ from torch import Tensor
 from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import Noise
 from unnoise.objectives import Objective
-from unnoise.shapes import Int
+from unnoise.shapes import Float, Int
 from unnoise.spaces import map_leaves
 from unnoise.training.data_order import Source
 
@@ -69,15 +69,19 @@ def validate(
             results.append(torch.stack([bound.prior, bound.diffusion, bound.reconstruction], -1).double())
     denoiser.train(was_training)
     terms = torch.stack([accelerator.gather(result) for result in results])  # [batches * draws, batch, 3]
-    terms = terms.reshape(-1, draws, batch, 3).transpose(0, 1).reshape(draws, -1, 3)[:, : len(rows)].cpu()
-    total = terms.sum(-1)
+    return summary(terms.reshape(-1, draws, batch, 3).transpose(0, 1).reshape(draws, -1, 3)[:, : len(rows)].cpu())
+
+
+def summary(terms: Float[Tensor, "draws rows 3"]) -> Validation:
+    """Of the three terms of every row at every draw."""
+    total, (draws, rows) = terms.sum(-1), terms.shape[:2]
     prior, diffusion, reconstruction = terms.mean((0, 1)).tolist()
     return Validation(
         bound=float(total.mean()),
-        se=float(total.mean(0).std()) / sqrt(len(rows)) if len(rows) > 1 else float("nan"),
+        se=float(total.mean(0).std()) / sqrt(rows) if rows > 1 else float("nan"),
         draw_se=float(total.mean(1).std()) / sqrt(draws) if draws > 1 else float("nan"),
         prior=prior,
         diffusion=diffusion,
         reconstruction=reconstruction,
-        rows=len(rows),
+        rows=rows,
     )

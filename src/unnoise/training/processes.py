@@ -1,0 +1,45 @@
+"""Several processes of one command: what only the main one may do.
+
+`torchrun` and `accelerate launch` start the same command several times.  The main process makes the folder of the run,
+prints and writes; the others wait, and open what was made.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from unnoise.training.config import TrainConfig
+from unnoise.training.learner import accelerator_for
+from unnoise.training.run import Run
+
+
+@contextmanager
+def team(config: TrainConfig) -> Iterator[Any]:
+    """The processes of this command, as an accelerator, for the length of a `with`."""
+    accelerator = accelerator_for(config)
+    try:
+        yield accelerator
+    finally:
+        if accelerator.num_processes > 1:
+            torch.distributed.destroy_process_group()
+
+
+def made_by_main(accelerator: Any, make: Callable[[], Run]) -> Run:
+    """The run that the main process makes, on every process.  Where that fails it raises the error, and the others end."""
+    if accelerator.num_processes == 1:
+        return make()
+    run, error = None, None
+    if accelerator.is_main_process:
+        try:
+            run = make()
+        except Exception as problem:  # raised below, when the others know
+            error = problem
+    told = [None if run is None else str(run.folder.resolve())]
+    torch.distributed.broadcast_object_list(told, 0)
+    if error is not None:
+        raise error
+    if told[0] is None:
+        raise SystemExit(2)
+    return run or Run.open(told[0])

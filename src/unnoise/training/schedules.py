@@ -1,0 +1,132 @@
+"""The noise schedule of a run: the format's own, one by name, or a learned one.
+
+The schedule concerns numbers.  Under masking the bound does not depend on it: what matters is how many coordinates are
+masked, and times are drawn by that number.  A named schedule begins its bound at the noise level where the format's own did;
+a learned one begins there at t = 0, ends at log-SNR `LOW`, and moves both (see `schedules.learned`).
+
+A learned schedule moves in rounds of its own: after every `EVERY` updates of the network `fit_schedule` takes `STEPS` steps,
+the ends by the bound and the interior by the variance of the bound's estimate, at a rate that falls to 0 over the training.
+A round is a function of the weights, the data and the step, so a resumed run repeats it.  Between rounds the schedule rests.
+Several processes draw times of their own, and take the mean of what each found.  Networks are told t, not log-SNR, so the
+interior descends the bound too, beside its variance (see `fit_schedule`), and the network follows it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unnoise.denoiser import Denoiser
+from unnoise.noise import Noise
+from unnoise.objectives import Objective, Stratified, fit_schedule
+from unnoise.processes import Gaussian, Process, Product
+from unnoise.schedules import Cosine, CosineOffset, Learned, Linear, LinearBeta, LogSNRLinear, Schedule, Sigmoid
+from unnoise.shapes import Int, Tree
+from unnoise.spaces import map_leaves
+from unnoise.training.data_order import Source
+
+NAMED: dict[str, type[Schedule]] = {
+    "linear": Linear,
+    "cosine": Cosine,
+    "cosine_offset": CosineOffset,
+    "linear_beta": LinearBeta,
+    "log_snr_linear": LogSNRLinear,
+    "sigmoid": Sigmoid,
+    "learned": Learned,
+}
+LOW = -10.0  # the log-SNR at t = 1 from which a learned schedule starts
+EVERY, STEPS, RATE = 50, 4, 0.1
+MOST = 256  # rows of a step
+
+
+def scheduled(process: Process, name: str | None, options: dict[str, Any]) -> tuple[Process, dict[str, Any]]:
+    """The format's process and its objective's options, under a schedule of that name; None keeps them as they are."""
+    if name is None:
+        return process, options
+    if name not in NAMED:
+        raise ValueError(f"schedule = {name!r}: choose from {', '.join(NAMED)}")
+    if not any(isinstance(part, Gaussian) for part in process.modules()):
+        raise ValueError(
+            f"schedule = {name!r}: this data has no numbers, and the bound of masked data does not depend on the schedule: "
+            f"leave it out"
+        )
+    made, options = _rebuilt(process, name, options), dict(options)
+    if isinstance(process, Gaussian):
+        if "cutoff" in options:
+            options["cutoff"] = _same_noise(process, made, options["cutoff"])
+        if name == "learned":
+            options["times"] = Stratified()  # the schedule itself does the grading
+    return made, options
+
+
+def _rebuilt(process: Process, name: str, options: dict[str, Any]) -> Process:
+    if isinstance(process, Product):
+        return Product(**{leaf: _rebuilt(part, name, {}) for leaf, part in process.leaves.items()})
+    if not isinstance(process, Gaussian):
+        return process
+    schedule = NAMED[name]()
+    if name == "learned":
+        schedule = Learned(high=float(process.schedule.log_snr(options.get("cutoff", process.cutoff))), low=LOW)
+    return Gaussian(process.space.shape, schedule, process.covariance)
+
+
+def _same_noise(process: Gaussian, other: Process, cutoff: float) -> float:
+    """The time of the other process at the noise level of the first at its cut-off, or its earliest."""
+    assert isinstance(other, Gaussian)
+    level, highest = (float(s.log_snr(t).detach()) for s, t in ((process.schedule, cutoff), (other.schedule, 0.0)))
+    if isfinite(highest) and highest <= level + 1e-9:
+        return 0.0
+    return float(other.schedule.time_of_log_snr(level))
+
+
+class Rounds:
+    """The rounds in which the learned schedules of a denoiser move; it takes them out of the network's own training."""
+
+    def __init__(self, denoiser: Denoiser, options: dict[str, Any], rows: Int[Tensor, "rows"], batch: int, seed: int):
+        self.objective, self.rows, self.seed = Objective(denoiser, **options), rows, seed
+        self.batch = max(2, min(MOST, batch))
+        parts = [part for part in denoiser.process.modules() if isinstance(part, Learned)]
+        self.parameters = [p for part in parts for p in part.parameters()]
+        for parameter in self.parameters:
+            parameter.requires_grad_(False)
+
+    def due(self, step: int) -> bool:
+        return bool(self.parameters) and step % EVERY == 0
+
+    def fit(self, source: Source, step: int, done: float, device: torch.device) -> None:
+        """The round after update number `step`."""
+        denoiser, before = self.objective.denoiser, [p.detach().clone() for p in self.parameters]
+        rate = RATE * max(1.0 - done, 0.0)
+        if rate == 0.0:
+            return
+        training = denoiser.training
+        denoiser.eval()
+        with _moving(self.parameters):
+            seed = self.seed * 1_000_003 + step
+            fit_schedule(self.objective, self._data(source, step, device), STEPS, self.batch, rate, seed)
+        denoiser.train(training)
+        with torch.no_grad():
+            good = torch.stack([p.isfinite().all() for p in self.parameters]).all()
+            for parameter, old in zip(self.parameters, before, strict=True):
+                parameter.copy_(torch.where(good, parameter, old))
+                if torch.distributed.is_available() and torch.distributed.is_initialized():  # the mean over processes
+                    torch.distributed.all_reduce(parameter.data)
+                    parameter.div_(torch.distributed.get_world_size())
+
+    def _data(self, source: Source, step: int, device: torch.device) -> Tree:
+        chosen = Noise(self.seed, STEPS * self.batch).at("schedule", step).uniform() * len(self.rows)
+        return map_leaves(lambda leaf: leaf.to(device), source.take(self.rows[chosen.long()]))
+
+
+@contextmanager
+def _moving(parameters: list[nn.Parameter]) -> Iterator[None]:
+    for parameter in parameters:
+        parameter.requires_grad_(True)
+    try:
+        yield
+    finally:
+        for parameter in parameters:
+            parameter.requires_grad_(False)
