@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -12,7 +12,8 @@ import tyro
 class Infill:
     """Fill the gaps of a file with draws of a run, given all that is known.
 
-    Gaps are the empty cells (or missing columns) of a table, and the character _ in text, FASTA and SMILES.
+    Gaps are the empty cells (or missing columns) of a table, the character _ in text, FASTA and SMILES, and NaN or a
+    marked number in arrays.
     """
 
     folder: Annotated[Path, tyro.conf.Positional]
@@ -25,13 +26,16 @@ class Infill:
     """The file to write."""
 
     mark: str | None = None
-    """What stands for a gap, if not an empty cell or _."""
+    """What stands for a gap, if not an empty cell, _ or NaN; whole numbers in arrays need one."""
 
     steps: int | None = None
     """Steps of the method; the default depends on the data."""
 
+    rounds: int = 8
+    """Of each step where the conditioning is approximate: more are closer."""
+
     seed: int = 0
-    """Of all draws."""
+    """What fills a row is a function of the seed, its place in the file and what is known of it."""
 
     device: str = "auto"
     """auto or cpu."""
@@ -41,17 +45,37 @@ class Infill:
 
     def run(self) -> int:
         from unnoise.spaces import batch_size
-        from unnoise.training.drawing import fill
+        from unnoise.training.drawing import conditioning, fill
         from unnoise.training.run import Run
 
         run = Run.open(self.folder)
         format = run.format()
         x, fixed = format.gaps(self.path, self.mark)
-        filled, info = fill(run.denoiser(which="best"), x, fixed, self.seed, self.steps, self.device)
+        denoiser = run.denoiser(which="best")
+        filled, info = fill(denoiser, x, fixed, self.seed, self.steps, self.device, rounds=self.rounds)
         format.write(filled, self.out)
         leaves = fixed.values() if isinstance(fixed, dict) else [fixed]
         gaps = sum(int((~leaf).sum()) for leaf in leaves)
-        result = {"out": str(self.out), "rows": batch_size(x), "filled": gaps, "calls": info.calls, "conditioning": "exact"}
-        told = f"filled {gaps} gaps in {batch_size(x)} rows, exactly conditioned on the rest; wrote {self.out}"
-        print(json.dumps(result) if self.json else told)
+        parts = _by_part(format, conditioning(denoiser.process, fixed, self.rounds), fixed)
+        how = next((label for label in parts.values() if label != "exact"), "exact")
+        result = {"out": str(self.out), "rows": batch_size(x), "filled": gaps, "calls": info.calls}
+        told = f"filled {gaps} gaps in {batch_size(x)} rows; wrote {self.out}"
+        for label in dict.fromkeys(parts.values()):
+            names = ", ".join(name for name, own in parts.items() if own == label)
+            told += f"\nconditioning on what is known: {label} ({names})"
+        print(json.dumps({**result, "conditioning": how, "parts": parts}) if self.json else told)
         return 0
+
+
+def _by_part(format: Any, labels: dict[str, str], fixed: Any) -> dict[str, str]:
+    """The labels of leaves, by the columns of a table that have gaps, or for all of another kind of data."""
+    if format.kind != "table":
+        return dict.fromkeys([format.kind], next(iter(labels.values()), "exact"))
+    parts: dict[str, str] = {}
+    for leaf, label in labels.items():
+        if leaf in format.leaves:
+            parts[format.leaves[leaf].name] = label
+        else:
+            known = fixed[leaf].all(0).tolist()
+            parts |= {c.name: label for c, all_known in zip(format.coordinates, known, strict=True) if not all_known}
+    return parts

@@ -74,7 +74,7 @@ class Array(Format):
     def lines(self) -> list[Line]:
         size = " × ".join(map(str, self.shape)) or "one number"
         if self.categories:
-            return [Line(f"array {size}", "levels", f"{self.levels} from {self.low}", "Masking")]
+            return [Line(f"array {size}", "ordinal categories", f"{self.levels} levels from {self.low}", "Masking")]
         what = (
             f"{self.levels} levels from {self.low}"
             if self.levels
@@ -108,12 +108,34 @@ class Array(Format):
         return 2.0 / self.levels
 
     def encode(self, path: Path) -> Tree:
+        return self._encode(self._load(path), path)
+
+    def _load(self, path: Path) -> np.ndarray:
         values = load(path)
         if list(values.shape[1:]) != self.shape:
             raise BadData(
                 f"{path}: examples have shape {tuple(values.shape[1:])}; the model was trained on {tuple(self.shape)}"
             )
-        return self._encode(values, path)
+        return values
+
+    def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
+        """Gaps are NaN, or the number that the mark says; whole numbers have no NaN and need a mark."""
+        values = self._load(path)
+        floats = np.issubdtype(values.dtype, np.floating)
+        if mark is None and not floats:
+            raise BadData(f"{path}: {values.dtype} has no NaN: say which number stands for a gap, such as --mark 255")
+        known = ~np.isnan(values) if floats else np.ones(values.shape, dtype=bool)
+        if mark is not None:
+            try:
+                known &= values != float(mark)
+            except ValueError:
+                raise BadData(f"--mark {mark!r}: a gap in an array is marked by a number, such as 255, or NaN") from None
+        values = np.where(known, values, values.dtype.type(self.low))
+        if self.levels and floats and not (np.isfinite(values) & (values == np.rint(values))).all():
+            raise BadData(f"{path}: holds other numbers than the model's levels, which are whole")
+        if self.channels_last:
+            known = np.moveaxis(known, -1, 1)
+        return self._encode(values, path), torch.as_tensor(known.copy())
 
     def _encode(self, values: np.ndarray, path: Path) -> Tree:
         if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():

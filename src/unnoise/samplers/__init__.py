@@ -15,6 +15,7 @@ from unnoise.samplers.leaps import Euler, TauLeaping, ThetaRK2, ThetaTrapezoidal
 from unnoise.samplers.linear import DDIM, EulerMaruyama
 from unnoise.samplers.products import Frozen, Leaves
 from unnoise.samplers.remasking import Remasking
+from unnoise.samplers.replacement import Replacement
 from unnoise.samplers.reveal import FirstHitting, Reveal
 from unnoise.samplers.routing import Routed
 from unnoise.samplers.sample import sample
@@ -44,6 +45,7 @@ __all__ = [
     "PredictorCorrector",
     "Problem",
     "Remasking",
+    "Replacement",
     "Reveal",
     "Routed",
     "Sampler",

@@ -13,7 +13,7 @@ from unnoise.processes import Chain, Gaussian, Process
 from unnoise.samplers import grids
 from unnoise.samplers.adaptive import AdaptiveODE
 from unnoise.samplers.base import Ancestral, Info, Problem, Sampler
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import Float, Int, Tree
 from unnoise.spaces import batch_size, first_leaf, map_leaves
 
 Callback = Callable[[int, float, Tree], None]
@@ -140,6 +140,7 @@ def sample(
     end: float | None = None,
     x: Tree | None = None,
     first: int = 0,
+    rows: Int[Tensor, "rows"] | None = None,
     trajectory: bool = False,
     callback: Callback | None = None,
     progress: bool = False,
@@ -149,8 +150,8 @@ def sample(
 ) -> tuple[Tree, Info]:
     """Draw n samples; returns them with a record of the run.
 
-    Sample i is a function of (seed, first + i) alone, whatever the batch.  `x` starts from given states, not the prior,
-    where and in which precision they are.
+    Sample i is a function of (seed, first + i) alone, or of (seed, rows[i]), whatever the batch.  `x`
+    starts from given states, not the prior, where and in which precision they are.
     How finely: `steps`, or `calls`, the most network calls, or on numbers a `tolerance`, by which steps are chosen for each
     sample by itself.  `grid` is a rule of `samplers.grids`, or falling times.  `callback(i, t, x)` is called after each
     step.
@@ -177,12 +178,16 @@ def sample(
     else:
         own_dtype, own_device = network_of(denoiser)
         dtype, device = dtype or own_dtype, torch.device(device) if device is not None else own_device
-    rows = batch_size(x) if n is None else n
-    noise = Noise(seed, torch.arange(first, first + rows, device=device))
+    count = batch_size(x) if n is None else n
+    if rows is None:
+        rows = torch.arange(first, first + count, device=device)
+    elif len(rows) != count or first:
+        raise ValueError(f"rows has {len(rows)} numbers and first = {first}: pass one number for each of {count} samples")
+    noise = Noise(seed, rows, device)
     if x is None:
-        x = process.prior(rows, dtype, device).draw(noise.at("prior"))
+        x = process.prior(count, dtype, device).draw(noise.at("prior"))
     problem = Problem(denoiser, times, noise, condition)
-    if rows == 0:
+    if count == 0:
         problem.info.trajectory = [x] * len(times) if trajectory else None
         return x, problem.info
     states = [x]

@@ -62,6 +62,7 @@ WITHOUT = {
     "Gillespie": "exact: events at their own times",
     "Uniformization": "exact: events at their own times",
     "Frozen": "moves nothing",
+    "Replacement": "approximate: a law only with many rounds of short steps",
     "Sampler": "base class",
     "Stepping": "base class",
     "OneStep": "base class",

@@ -1,0 +1,208 @@
+"""Filling gaps: by place in the file, exactly or approximately, in tables, arrays and anything with kernels."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import unnoise as un
+from unnoise.cli import main
+from unnoise.data import BadData, Reading, read
+from unnoise.noise import Noise
+from unnoise.samplers.replacement import Replacement
+from unnoise.training.drawing import conditioning, fill
+
+F64 = torch.float64
+
+
+# -- replacement ------------------------------------------------------------------------------------------------------
+
+
+def off_by(rounds, steps=32, n=250):
+    """Neighbours of correlation 0.9, two of six known: how far the others' mean and spread lie from the exact ones.
+
+    The mean in the worst direction and in conditional standard deviations; the largest ratio of two deviations.
+    """
+    place = torch.arange(6, dtype=F64)
+    covariance = 0.9 ** (place[:, None] - place).abs()
+    oracle = un.oracles.normal(un.Gaussian((6,), un.schedules.Cosine()), torch.zeros(6, dtype=F64), covariance)
+    known = place % 3 == 0
+    values = torch.tensor([1.0, 0, 0, -1.0, 0, 0], dtype=F64)
+    gain = covariance[~known][:, known] @ torch.linalg.inv(covariance[known][:, known])
+    mean, rest = gain @ values[known], covariance[~known][:, ~known] - gain @ covariance[known][:, ~known]
+    sampler = Replacement(values.expand(n, -1), known.expand(n, -1), rounds)
+    start = oracle.process.prior(n, F64, torch.device("cpu")).draw(Noise(0, n).at("prior"))
+    x, info = un.sample(oracle, x=start, steps=steps, sampler=sampler)
+    assert info.calls == steps * rounds == sampler.calls(steps, oracle.process)
+    torch.testing.assert_close(x[:, known], values[known].expand(n, -1), rtol=0, atol=1e-9)
+    root = torch.linalg.cholesky(rest)
+    white = torch.linalg.solve_triangular(root, (x[:, ~known] - mean).T, upper=False)
+    spread = torch.linalg.eigvalsh(white.cov()).sqrt()
+    return float(white.mean(1).norm()), float(torch.maximum(spread, 1 / spread).max())
+
+
+def test_more_rounds_are_closer_to_the_exact_conditional():
+    once, many = off_by(1), off_by(8)
+    assert once[0] > 1.1 and many[0] < 0.6
+    assert once[1] > 1.6 and many[1] < 1.45
+
+
+def test_replacement_on_categories():
+    """Under uniform noise, one of two letters that mostly agree is known: in total variation of the exact conditional."""
+    probs = torch.tensor([[8.0, 1, 1], [1, 8, 1], [1, 1, 8]], dtype=F64).flatten() / 30
+    oracle = un.oracles.table(un.Uniform(3, 2), probs)
+    n, away = 1500, {}
+    x, fixed = torch.tensor([[0, 2]]).expand(n, -1), torch.tensor([[False, True]]).expand(n, -1)
+    for rounds in (1, 6):
+        start = oracle.process.prior(n).draw(Noise(1, n).at("prior"))
+        drawn, _ = un.sample(oracle, x=start, steps=20, sampler=Replacement(x, fixed, rounds))
+        assert bool((drawn[:, 1] == 2).all())
+        found = torch.bincount(drawn[:, 0], minlength=3) / n
+        away[rounds] = float((found - torch.tensor([0.1, 0.1, 0.8])).abs().sum()) / 2
+    assert away[6] < 0.5 * away[1] and away[6] < 0.12 < away[1]
+
+
+# -- rows by their place ----------------------------------------------------------------------------------------------
+
+
+class Plain(torch.nn.Module):
+    """A network whose rows never meet, not even in the rounding of a matrix product."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.tensor([0.5, -0.3, 0.8]))
+
+    def forward(self, x, t):
+        told = t if isinstance(t, dict) else dict.fromkeys(x, t)
+        seen = (x["c"].double() * 0.1).sum(1) + (x["a"] * self.scale[0]).sum(1) + (x["b"] * self.scale[1]).sum(1)
+        logits = torch.sin(seen[:, None, None] + torch.arange(12).reshape(4, 3)) * self.scale[2] + told["c"][:, None, None]
+        return {"c": logits, "a": x["a"] * 0.4 + seen[:, None] * 0.1, "b": x["b"] * 0.2 - seen[:, None] * 0.3}
+
+
+def mixed(vector=1):
+    process = un.Product(c=un.Masking(3, 4), a=un.Gaussian((1,)), b=un.Gaussian((vector,)))
+    return un.Denoiser(Plain(), process)
+
+
+def gappy(rows, vector=1):
+    x = {"c": torch.arange(rows * 4).reshape(rows, 4) % 3, "a": torch.linspace(-1, 1, rows).unsqueeze(1)}
+    x["b"] = Noise(9, rows).normal((vector,), torch.float32)
+    coin = Noise(3, rows).uniform((4 + 1 + vector,)) < 0.5
+    fixed = {"c": coin[:, :4], "a": coin[:, 4:5], "b": coin[:, 5:] if vector > 1 else coin[:, 5:6]}
+    return x, fixed
+
+
+def test_a_row_is_filled_alike_whatever_the_others_are():
+    x, fixed = gappy(24)
+    whole, _ = fill(mixed(), x, fixed, steps=6, device="cpu")
+    small, _ = fill(mixed(), x, fixed, steps=6, device="cpu", batch=3)
+    cut, _ = fill(mixed(), *({k: v[:10] for k, v in tree.items()} for tree in (x, fixed)), steps=6, device="cpu")
+    other = {name: leaf.clone() for name, leaf in fixed.items()}
+    for leaf in other.values():
+        leaf[::2] = ~leaf[::2]
+    changed, _ = fill(mixed(), x, other, steps=6, device="cpu")
+    moved, _ = fill(mixed(), *({k: v.roll(1, 0) for k, v in tree.items()} for tree in (x, fixed)), steps=6, device="cpu")
+    for name, leaf in whole.items():
+        assert torch.equal(leaf, small[name]) and torch.equal(leaf[:10], cut[name])
+        assert torch.equal(leaf[1::2], changed[name][1::2])
+        assert torch.equal(leaf[fixed[name]], x[name][fixed[name]])  # and what is known stays
+        assert not torch.equal(leaf, moved[name].roll(-1, 0))  # another place draws other numbers
+
+
+def test_samples_are_keyed_by_the_rows_given():
+    denoiser = mixed()
+    all_, _ = un.sample(denoiser, n=9, steps=4, seed=2)
+    some, _ = un.sample(denoiser, n=3, steps=4, seed=2, rows=torch.tensor([7, 0, 4]))
+    for name in all_:
+        assert torch.equal(all_[name][[7, 0, 4]], some[name])
+    with pytest.raises(ValueError, match="one number for each of 3"):
+        un.sample(denoiser, n=3, steps=4, rows=torch.arange(2))
+
+
+# -- what is exact ----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_exact_and_what_is_not():
+    x, fixed = gappy(24)
+    assert conditioning(mixed().process, fixed) == dict.fromkeys("cab", "exact")
+    x, fixed = gappy(24, vector=3)
+    fixed["a"] = torch.ones_like(fixed["a"])
+    labels = conditioning(mixed(3).process, fixed, rounds=2)
+    assert labels == dict.fromkeys("cb", "approximate: replacement, 2 rounds a step")
+    filled, info = fill(mixed(3), x, fixed, steps=4, device="cpu", rounds=2)
+    assert info.calls % 8 == 0 and all(torch.equal(filled[n][fixed[n]], x[n][fixed[n]]) for n in x)
+    assert bool((filled["c"] < 3).all()) and not torch.equal(filled["b"], x["b"])
+    whole = {"x": torch.ones(3, 2) > 0}
+    assert conditioning(un.Product(x=un.Gaussian((2,))), whole) == {}
+    assert conditioning(un.Masking(3, 2), torch.zeros(3, 2) > 0) == {"": "exact"}
+    assert conditioning(un.Gaussian((2,)), torch.zeros(3, 2) > 0) == {"": "exact"}  # nothing is known
+    half = torch.tensor([[True, False]])
+    assert conditioning(un.Gaussian((2,)), half)[""].startswith("approximate")
+
+
+# -- arrays -----------------------------------------------------------------------------------------------------------
+
+
+def test_gaps_of_arrays(tmp_path):
+    rng = np.random.default_rng(0)
+    floats, levels = rng.normal(size=(40, 3)) * [1, 5, 0.1], rng.integers(0, 9, (40, 4, 4, 3)).astype(np.uint8)
+    np.save(tmp_path / "f.npy", floats)
+    np.save(tmp_path / "i.npy", levels)
+    form, states = read(tmp_path / "f.npy")
+    holes = floats.copy()
+    holes[3, 1] = holes[5, 0] = np.nan
+    np.save(tmp_path / "holes.npy", holes)
+    x, fixed = form.gaps(tmp_path / "holes.npy")
+    assert (~fixed).nonzero().tolist() == [[3, 1], [5, 0]] and torch.equal(x[fixed], states[fixed])
+    assert bool(x.isfinite().all())
+    with pytest.raises(BadData, match="marked by a number"):
+        form.gaps(tmp_path / "holes.npy", "x")
+    for categories in (False, True):
+        form, states = read(tmp_path / "i.npy", Reading(categories=categories))
+        marked = levels.copy()
+        marked[2, 1, 3, 0] = marked[7, 0, 0, 2] = 255
+        np.save(tmp_path / "marked.npy", marked)
+        x, fixed = form.gaps(tmp_path / "marked.npy", "255")
+        assert (~fixed).nonzero().tolist() == [[2, 0, 1, 3], [7, 2, 0, 0]]  # channels come first in states
+        assert torch.equal(x[fixed], states[fixed])
+        with pytest.raises(BadData, match="--mark 255"):
+            form.gaps(tmp_path / "marked.npy")
+        with pytest.raises(BadData, match="outside 0 ... 8"):
+            form.gaps(tmp_path / "marked.npy", "254")
+        as_floats = np.where(marked == 255, np.nan, marked)
+        np.save(tmp_path / "nan.npy", as_floats)
+        again, same = form.gaps(tmp_path / "nan.npy")
+        assert torch.equal(again[fixed], x[fixed]) and torch.equal(same, fixed)
+        np.save(tmp_path / "half.npy", as_floats + 0.5)
+        with pytest.raises(BadData, match="whole"):
+            form.gaps(tmp_path / "half.npy")
+
+
+def command(capsys, *arguments, status=0):
+    with pytest.raises(SystemExit) as done:
+        main([str(argument) for argument in arguments])
+    told = capsys.readouterr()
+    assert done.value.code == status, told.err
+    return told.out if status == 0 else told.err
+
+
+def test_the_command_says_how_it_conditioned(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(200, 3)).astype(np.float32)
+    np.save(tmp_path / "points.npy", points)
+    command(capsys, "train", tmp_path / "points.npy", "--out", tmp_path / "p", "--steps", 5, "--device", "cpu", "--json")
+    holes = points[:6].copy()
+    holes[::2, 1] = np.nan
+    np.save(tmp_path / "holes.npy", holes)
+    arguments = ("infill", tmp_path / "p", tmp_path / "holes.npy", "--out", tmp_path / "full.npy", "--steps", 8)
+    told = json.loads(command(capsys, *arguments, "--rounds", 3, "--json"))
+    assert told["conditioning"] == told["parts"]["array"] == "approximate: replacement, 3 rounds a step"
+    assert told["filled"] == 3 and told["calls"] == 24
+    full = np.load(tmp_path / "full.npy")
+    known = ~np.isnan(holes)
+    assert np.isfinite(full).all() and np.allclose(full[known], holes[known], rtol=1e-5, atol=1e-6)
+    assert "approximate" in command(capsys, *arguments)
+    line = command(capsys, "sample", tmp_path / "p", "--given", "x=1", "--out", tmp_path / "n.npy", status=2)
+    assert "--given" in line and "table" in line and len(line.strip().splitlines()) == 1
+    assert not (tmp_path / "n.npy").exists()
