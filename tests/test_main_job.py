@@ -103,6 +103,11 @@ def test_arrays_and_text(tmp_path):
     run("sample", "p", "-n", 9, "--steps", 8, "--out", "new.npy", folder=tmp_path)
     assert np.load(tmp_path / "new.npy").shape == (9, 3)
     (tmp_path / "a.txt").write_text("the cat sat on the mat. " * 60)
+    options = ("--noise", "uniform", "--set", "accumulate=2", "--set", "weighting=cross_entropy")
+    run("train", "a.txt", "--out", "u", "--length", 16, "--steps", 4, "--batch-size", 8, *options, "--json", folder=tmp_path)
+    config = json.loads((tmp_path / "u" / "config.json").read_text())
+    assert config["train"]["accumulate"] == 2 and config["train"]["weighting"] == "cross_entropy"
+    assert config["process"].startswith("Uniform")
     run("train", "a.txt", "--out", "t", "--length", 16, "--steps", 10, "--json", folder=tmp_path)
     run("sample", "t", "-n", 4, "--out", "new.txt", folder=tmp_path)
     assert len((tmp_path / "new.txt").read_text().split("\n\n")) == 4
@@ -121,6 +126,9 @@ def test_arrays_and_text(tmp_path):
         (("train",), "which file?"),
         (("train", "shop.csv.gz", "--out", "model"), "not empty"),
         (("train", "shop.csv.gz", "--out", "x", "--preset", "huge"), "choose from tiny"),
+        (("train", "shop.csv.gz", "--out", "x", "--set", "patients=3"), "unknown keys ['patients']"),
+        (("train", "shop.csv.gz", "--out", "x", "--set", "clip"), "name=value"),
+        (("train", "shop.csv.gz", "--out", "x", "--noise", "uniform"), "is for sequences"),
         (("sample", "nowhere"), "does not exist"),
         (("sample", "."), "is not a run"),
         (("sample", "model", "--given", "itm=cake"), "itm"),

@@ -6,7 +6,9 @@ import json
 import pytest
 import torch
 
+import unnoise as un
 from unnoise.data.base import BadData
+from unnoise.data.read import Reading, read
 from unnoise.data.sequences import END, Sequences, is_smiles_table
 
 
@@ -79,6 +81,18 @@ def test_a_tokenizer_file(tmp_path):
     assert form.process().space.size == tool.get_vocab_size()
     again = Sequences.from_json(json.loads(json.dumps(form.to_json())))
     assert torch.equal(again.encode(tmp_path / "a.txt"), x)
+
+
+def test_uniform_noise_is_a_choice(tmp_path):
+    path = put(tmp_path, "a.txt", "abcabcabc" * 9)
+    form, x = read(path, Reading(length=9, noise="uniform"))
+    assert isinstance(form.process(), un.Uniform) and form.lines()[0].process == "Uniform"
+    assert isinstance(Sequences.from_json(json.loads(json.dumps(form.to_json()))).process(), un.Uniform)
+    assert isinstance(read(path, Reading(length=9))[0].process(), un.Masking)
+    with pytest.raises(BadData, match="masking or uniform"):
+        read(path, Reading(length=9, noise="loud"))
+    with pytest.raises(BadData, match="is for sequences"):
+        read(put(tmp_path, "b.csv", "a\n1\n2\n"), Reading(noise="uniform"))
 
 
 @pytest.mark.parametrize(

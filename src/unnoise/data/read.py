@@ -43,6 +43,9 @@ class Reading:
     categories: bool = False
     """Take the levels of an array as categories rather than numbers."""
 
+    noise: str | None = None
+    """What sequences are noised by: masking, unless told uniform."""
+
     columns: Path | None = None
     """A YAML file with a kind for columns of a table that were misunderstood: `age: number`, `zip: category`, `id: drop`."""
 
@@ -58,12 +61,15 @@ def read(path: Path, how: Reading | None = None) -> tuple[Format, Tree]:
 
 
 def _reader(path: Path, how: Reading) -> Callable[[], tuple[Format, Tree]]:
-    suffix = suffix_of(path)
+    suffix, noise = suffix_of(path), how.noise or "masking"
+    if suffix in TABLES and is_smiles_table(path) and how.columns is None:
+        return lambda: Sequences.fit(path, "smiles", how.length, padded=True, noise=noise)
+    array = suffix in ARRAYS or (suffix not in (*TABLES, *TEXTS, *FASTA) and is_idx(path))
+    if how.noise is not None and (array or suffix in TABLES):
+        raise BadData(f"--noise {how.noise}: is for sequences, and {path} holds none: leave it out")
     if suffix in TABLES:
-        if is_smiles_table(path) and how.columns is None:
-            return lambda: Sequences.fit(path, "smiles", how.length, padded=True)
         return lambda: Table.fit(path, overrides(how.columns), how.encoding)
-    if suffix in ARRAYS or (suffix not in (*TEXTS, *FASTA) and is_idx(path)):
+    if array:
         return lambda: Array.fit(path, how.categories)
     form = "fasta" if suffix in FASTA or read_bytes(path)[:1] == b">" else "text" if suffix in TEXTS else ""
     if not form:
@@ -71,7 +77,8 @@ def _reader(path: Path, how: Reading) -> Callable[[], tuple[Format, Tree]]:
         raise BadData(f"{path}: nothing is known of files with the suffix {suffix!r}: rename it to one of {known}")
     if how.text not in (None, "characters", "bytes"):
         raise BadData(f"--text {how.text}: choose characters or bytes")
-    return lambda: Sequences.fit(path, form, how.length, how.text, how.tokenizer, how.padded)  # type: ignore[arg-type]
+    symbols: Any = how.text
+    return lambda: Sequences.fit(path, form, how.length, symbols, how.tokenizer, how.padded, noise)
 
 
 def overrides(path: Path | None) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 Symbols are characters, bytes, the pieces of a tokenizer file, or the atoms and bonds of SMILES.  A long text is *packed*:
 cut into windows of one length, each an example.  Many short sequences are *padded*: one example each, its end marked by a
 symbol of its own, END, that also fills what is left.  Either way the states are one finite leaf [rows, length], under
-masking.
+masking unless uniform noise is asked for.
 """
 
 import csv
@@ -18,10 +18,11 @@ from torch import Tensor
 
 from unnoise.data.base import BadData, Format, Line
 from unnoise.data.files import read_bytes, read_text, suffix_of, write_bytes
-from unnoise.processes import Masking, Process
+from unnoise.processes import Masking, Process, Uniform
 from unnoise.shapes import Int, Tree
 
 Symbols = Literal["characters", "bytes", "tokens", "smiles"]
+NOISES: dict[str, type[Process]] = {"masking": Masking, "uniform": Uniform}
 END = "<end>"
 LENGTH = 256  # of a window, unless told
 LONGEST = 1024  # of a padded sequence, unless told
@@ -44,6 +45,11 @@ class Sequences(Format):
     padded: bool
     column: str = ""  # of a CSV file of SMILES
     tokenizer: str = ""  # a tokenizer file, as its own JSON
+    noise: str = "masking"
+
+    def __post_init__(self) -> None:
+        if self.noise not in NOISES:
+            raise BadData(f"--noise {self.noise}: sequences are noised by {' or '.join(NOISES)}")
 
     @classmethod
     def fit(
@@ -54,6 +60,7 @@ class Sequences(Format):
         symbols: Symbols | None = None,
         tokenizer: Path | None = None,
         padded: bool | None = None,
+        noise: str = "masking",
     ) -> tuple["Sequences", Int[Tensor, "rows length"]]:
         """Read a file, choose its symbols and length."""
         if tokenizer is not None:
@@ -65,7 +72,7 @@ class Sequences(Format):
             symbols = "bytes"
             column, pieces = _pieces(path, form, symbols)
         packed = len(pieces) < 8 if padded is None else not padded
-        own = cls(form=form, symbols=symbols, alphabet=[], length=0, padded=not packed, column=column)
+        own = cls(form=form, symbols=symbols, alphabet=[], length=0, padded=not packed, column=column, noise=noise)
         own.tokenizer = _tokenizer_json(tokenizer) if tokenizer is not None else ""
         split = own._split_all(pieces, path)
         if own.tokenizer:
@@ -91,10 +98,10 @@ class Sequences(Format):
             "".join(s for s in self.alphabet[:30] if s != END) if self.symbols != "tokens" else ", ".join(self.alphabet[:5])
         )
         how = f"padded to {self.length}" if self.padded else f"windows of {self.length}"
-        return [Line(self.form, f"{self.symbols}, {how}", f"{len(self.alphabet)}: {shown!r}", "Masking")]
+        return [Line(self.form, f"{self.symbols}, {how}", f"{len(self.alphabet)}: {shown!r}", NOISES[self.noise].__name__)]
 
     def process(self) -> Process:
-        return Masking(len(self.alphabet), (self.length,))
+        return NOISES[self.noise](len(self.alphabet), (self.length,))  # type: ignore[call-arg]
 
     def encode(self, path: Path) -> Tree:
         return self._states(self._split_all(_pieces(path, self.form, self.symbols)[1], path), path)
