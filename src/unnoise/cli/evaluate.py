@@ -7,10 +7,12 @@ from typing import Annotated, Any
 
 import tyro
 
+from unnoise.cli.tables import table
+
 
 @dataclass(kw_only=True)
 class Evaluate:
-    """The bound on data with its three terms, bits per dimension, and for tables the quality of samples."""
+    """The bound on data with its three terms, the exact likelihood where there is one, and the quality of samples."""
 
     folder: Annotated[Path, tyro.conf.Positional]
     """The folder of the run."""
@@ -25,10 +27,18 @@ class Evaluate:
     """Times and noise drawn for each."""
 
     samples: int | None = None
-    """Samples drawn for their quality (tables); as many as training rows, at most 20,000, unless given; 0 for none."""
+    """Samples drawn for their quality (tables and sequences); 0 for none.  Tables: as many as training rows, at most 20,000,
+    unless given.  Sequences: as many as are drawn soon, and no more than the rows they are compared with."""
 
     target: str | None = None
     """A column to predict from the others, for the utility of a table's samples; needs --data."""
+
+    exact_rows: int | None = None
+    """Rows whose exact likelihood is found, where there is one; 64 unless given, 256 on an accelerator; 0 for none."""
+
+    judge_minutes: float | None = None
+    """Training time of the judge of sequences, which is kept in the run's folder; 0.5 unless given, 2 on an accelerator; 0
+    for no judge."""
 
     seed: int = 0
     """Of all draws."""
@@ -50,6 +60,8 @@ class Evaluate:
             draws=self.draws,
             samples=self.samples,
             target=self.target,
+            exact_rows=self.exact_rows,
+            judge_minutes=self.judge_minutes,
             seed=self.seed,
             device=self.device,
             progress=not self.json,
@@ -58,12 +70,30 @@ class Evaluate:
         return 0
 
 
-def shown(result: dict[str, Any], indent: str = "") -> str:
+def shown(result: dict[str, Any]) -> str:
+    """Figures line by line, and at the end a table of the samples beside the controls."""
+    beside = {name: value for name, value in result.items() if name == "samples" or name.startswith("control_")}
+    text = _lines({name: value for name, value in result.items() if name not in beside})
+    if not beside:
+        return text
+    figures = list(dict.fromkeys(name for values in beside.values() for name in values))
+    rows = [[_words(name), *(_cell(values.get(name)) for values in beside.values())] for name in figures]
+    return f"{text}\n\n{table(['', *(_words(name).removeprefix('control ') for name in beside)], rows)}"
+
+
+def _lines(result: dict[str, Any], indent: str = "") -> str:
     lines = []
     for name, value in result.items():
-        label = f"{indent}{name.replace('_', ' '):24}"
         if isinstance(value, dict):
-            lines += [f"{indent}{name.replace('_', ' ')}", shown(value, indent + "  ")]
+            lines += [f"{indent}{_words(name)}", _lines(value, indent + "  ")]
         else:
-            lines.append(f"{label} {value:.5g}" if isinstance(value, float) else f"{label} {value}")
+            lines.append(f"{indent + _words(name):24} {_cell(value)}")
     return "\n".join(lines)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else "-" if value is None else str(value)

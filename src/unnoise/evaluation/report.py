@@ -1,26 +1,35 @@
-"""All figures of a trained run: the bound on data, bits per dimension, the quality of samples beside controls."""
+"""All figures of a trained run: the bound and the exact likelihood of data, and the quality of samples beside controls.
+
+What the data's kind has no figure for is null, and `..._why` says why.
+"""
 
 import json
-from math import log, sqrt
+from math import log
 from pathlib import Path
 from typing import Any
 
-import torch
-from tqdm import tqdm
+from torch import Tensor
 
 from unnoise.data.base import Format
+from unnoise.data.sequences import Sequences
 from unnoise.data.table import Table
-from unnoise.denoiser import Denoiser
-from unnoise.evaluation import tables
-from unnoise.noise import Noise
-from unnoise.objectives import Objective
+from unnoise.evaluation import molecules, sequences, tables
+from unnoise.evaluation.judge import Judge, judge_of
+from unnoise.evaluation.likelihood import bound_figures, bound_on, bound_terms, exact_on
 from unnoise.shapes import Tree
 from unnoise.spaces import batch_size, map_leaves
 from unnoise.training.data_order import split
 from unnoise.training.drawing import device_of, draw
+from unnoise.training.recipes import preset_for
 from unnoise.training.run import Run
 
+__all__ = ["bound_on", "data_path", "evaluate"]
+
 MOST_SAMPLES = 20_000
+# the defaults on a processor and on an accelerator
+EXACT_ROWS = {"cpu": 64, "cuda": 256}
+JUDGE_MINUTES = {"cpu": 0.5, "cuda": 2.0}
+SEQUENCE_WORK = {"cpu": 2**22, "cuda": 2**28}  # symbols given to the network for samples of sequences: n x length^2
 
 
 def data_path(run: Run) -> Path:
@@ -28,45 +37,13 @@ def data_path(run: Run) -> Path:
     return Path(json.loads((run.folder / "data.json").read_text())["path"])
 
 
-@torch.no_grad()
-def bound_on(
-    denoiser: Denoiser,
-    x0: Tree,
-    draws: int,
-    seed: int,
-    batch: int = 256,
-    progress: bool = False,
-    options: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The bound's terms in nats per example; its standard error is that of the mean over examples, draws averaged first."""
-    objective, device = Objective(denoiser, **(options or {})), next(denoiser.parameters()).device
-    rows, terms = batch_size(x0), []
-    for start in tqdm(range(0, rows, batch), unit="batch", desc="bound", disable=not progress, leave=False):
-        index = torch.arange(start, min(start + batch, rows))
-        part = map_leaves(lambda leaf, index=index: leaf[index].to(device), x0)
-        found = []
-        for k in range(draws):
-            b = objective(part, Noise(seed, index, device).at("evaluate", k, "batch", start))
-            found.append(torch.stack([b.prior, b.diffusion, b.reconstruction], -1).double().cpu())
-        terms.append(torch.stack(found).mean(0))
-    each = torch.cat(terms)
-    total = each.sum(1)
-    dimension = denoiser.process.space.dimension
-    return {
-        "bound": float(total.mean()),
-        "standard_error": float(total.std()) / sqrt(rows) if rows > 1 else float("nan"),
-        "prior": float(each[:, 0].mean()),
-        "diffusion": float(each[:, 1].mean()),
-        "reconstruction": float(each[:, 2].mean()),
-        "bits_per_dim": float(total.mean()) / dimension / log(2),
-        "examples": rows,
-        "dimension": dimension,
-    }
-
-
 def _encoded(format: Format, path: Path) -> Tree:
     """A file's states; values of a table that were never seen are moved to the nearest, with a warning."""
     return format.encode(path, unseen="nearest") if isinstance(format, Table) else format.encode(path)
+
+
+def _rows(x: Tree, which: Tensor) -> Tree:
+    return map_leaves(lambda leaf: leaf[which], x)
 
 
 def evaluate(
@@ -76,29 +53,88 @@ def evaluate(
     draws: int = 8,
     samples: int | None = None,
     target: str | None = None,
+    exact_rows: int | None = None,
+    judge_minutes: float | None = None,
     seed: int = 0,
     device: str = "auto",
     progress: bool = False,
 ) -> dict[str, Any]:
     """Every figure that the data's kind has."""
-    format, denoiser = run.format(), run.denoiser(which="best").to(device_of(device))
-    train = format.encode(data_path(run))
-    kept, held = split(batch_size(train), run.config.train.validation, run.config.train.seed)
+    if rows < 1:
+        raise ValueError(f"rows = {rows}: at least one is needed")
+    if samples is not None and samples < 0:
+        raise ValueError(f"samples = {samples}: pass their number, or 0 for none")
+    where = device_of(device)
+    format, denoiser = run.format(), run.denoiser(which="best").to(where)
+    everything = format.encode(data_path(run))
+    kept, held = split(batch_size(everything), run.config.train.validation, run.config.train.seed)
     if data is None and not len(held):
         raise ValueError(f"{run.folder} held no rows out: pass --data FILE")
-    x0 = _encoded(format, data) if data is not None else map_leaves(lambda leaf: leaf[held], train)
-    x0 = map_leaves(lambda leaf: leaf[:rows], x0)
-    on = str(data) if data is not None else "held-out rows"
-    result: dict[str, Any] = {
-        "on": on,
-        **bound_on(denoiser, x0, draws, seed, progress=progress, options=format.objective_options()),
-    }
-    if isinstance(format, Table) and samples != 0:
+    unseen = _encoded(format, data) if data is not None else _rows(everything, held)
+    if not batch_size(unseen):
+        raise ValueError(f"{data} holds no example of the model's length")
+    x0 = _rows(unseen, sequences.chosen(batch_size(unseen), rows, seed))
+    terms = bound_terms(denoiser, x0, draws, seed, progress=progress, options=run.objective_options())
+    result: dict[str, Any] = {"on": str(data) if data is not None else "held-out rows"}
+    result |= bound_figures(terms, denoiser.process.space.dimension)
+    if isinstance(format, Sequences):
+        nats = result["bound"] * len(x0) / int(sequences.own_symbols(format, x0).sum())
+        result |= {"bits_per_symbol": nats / log(2), "perplexity": sequences.perplexity(nats)}
+    count = EXACT_ROWS[where.type] if exact_rows is None else exact_rows
+    exact: tuple[dict[str, Any] | None, str | None] = (None, "--exact-rows 0")
+    if count > 0:
+        exact = exact_on(denoiser, format, map_leaves(lambda leaf: leaf[:count], x0), seed, options=run.objective_options())
+    result |= {"exact": exact[0]} if exact[0] is not None else {"exact": None, "exact_why": exact[1]}
+    if samples == 0:
+        return result
+
+    def drawn(n: int) -> Tree:
+        return draw(denoiser, format, n, seed=seed, device=device, progress=progress)[0]
+
+    train = _rows(everything, kept)
+    if isinstance(format, Table):
         count = samples or min(batch_size(train), MOST_SAMPLES)
-        x, _ = draw(denoiser, format, count, seed=seed, device=device, progress=progress)
-        real = format.frame(train)
-        unseen = format.frame(_encoded(format, data) if data is not None else map_leaves(lambda leaf: leaf[held], train))
-        result["samples"] = tables.score(real, format.frame(x), unseen if data is not None else None, target, seed).json()
-        result["control_unseen_rows"] = tables.score(real, unseen, None, None, seed).json()
-        result["control_independent_columns"] = tables.score(real, tables.shuffled(real, seed), None, None, seed).json()
+        result |= _table(format, train, unseen, drawn(count), target if data is not None else None, seed)
+    if isinstance(format, Sequences):
+        count = samples or min(MOST_SAMPLES, max(64, SEQUENCE_WORK[where.type] // format.length**2))
+        x = drawn(min(count, len(unseen)))  # no more than there are rows to compare with
+        minutes = JUDGE_MINUTES[where.type] if judge_minutes is None else judge_minutes
+        judge = None
+        if minutes > 0:
+            size, preset, own_seed = len(format.alphabet), preset_for(where), run.config.train.seed
+            judge = judge_of(run.folder / "judge", train, size, not format.padded, preset, minutes, own_seed, where)
+        result |= _sequences(format, train, unseen, x, judge, seed, progress)
+    return result
+
+
+def _table(format: Table, train: Tree, unseen: Tree, x: Tree, target: str | None, seed: int) -> dict[str, Any]:
+    """Samples x of a table, and controls, against the training rows."""
+    real, test = format.frame(train), format.frame(unseen)
+    return {
+        "samples": tables.score(real, format.frame(x), test, target, seed).json(),
+        "control_unseen_rows": tables.score(real, test, None, None, seed).json(),
+        "control_independent_columns": tables.score(real, tables.shuffled(real, seed), None, None, seed).json(),
+    }
+
+
+def _sequences(
+    format: Sequences, train: Tensor, unseen: Tensor, x: Tensor, judge: Judge | None, seed: int, progress: bool
+) -> dict[str, Any]:
+    """Samples x, and as many unseen rows and rows of independent symbols, each against the training rows."""
+    scores = sequences.SequenceScores(format, train, judge, seed)
+    sets = {
+        "samples": x,
+        "control_unseen_rows": unseen[sequences.chosen(len(unseen), len(x), seed)],
+        "control_independent_symbols": sequences.independent(format, train, len(x), seed),
+    }
+    result: dict[str, Any] = {"sampled": len(x)}
+    if judge is not None:
+        result["judge"] = {"steps": judge.steps, "seconds": judge.seconds}
+    result |= {name: scores.score(part) for name, part in sets.items()}
+    if format.form == "smiles":
+        chemistry = molecules.MoleculeScores(format.texts(train), progress)
+        for name, part in sets.items():
+            result[name] |= chemistry.score(format.texts(part))
+        if chemistry.chem is None:
+            result["validity_why"] = molecules.NEEDED
     return result

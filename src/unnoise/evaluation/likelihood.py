@@ -1,0 +1,192 @@
+"""How likely data is under a trained model: the bound, and beside it the exact value where there is one.
+
+The bound's terms are drawn `draws` times for every row; its errors are those of `training.validation`:
+
+    standard_error   sd over rows of their means / sqrt(rows): how far the bound on other rows of the same law may lie
+    draw_se          the part of it that is due to random times and noise, which more draws would lessen
+
+Exact values are
+
+    numbers              -log p of the probability flow at the bound's own cut-off
+    levels as numbers    -log P(k) of a level's bin under that density
+    few categories       -log P of the reverse jump process, by enumeration
+
+The bound is one on the reverse process.  The flow's density is that of the same model only where the network is exact, so a
+bound may lie a little below it; far below means that something is wrong.
+
+For levels a number x is drawn in the bin.  What the model has at its cut-off eps is data with noise of sd s = sigma/alpha, a
+sixth of the bin's width, around the bin's middle.  So u, the place in the bin, is drawn from that very law, cut to the bin:
+
+    -log P(k) <= E_q [log q(u | k) - log p_eps(x) - log w],      q(u | k) = N(u; 1/2, s/w) / P(0 < u < 1)
+
+with equality where p_eps has that form in the bin.  A uniform u would cost 0.6 nats in every coordinate.
+"""
+
+from math import log, pi, sqrt
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from unnoise.data.arrays import Array
+from unnoise.data.base import Format
+from unnoise.denoiser import AnyDenoiser, base_process
+from unnoise.generators.kolmogorov import enumerable
+from unnoise.generators.neighbours import tree_leaves
+from unnoise.laws import sum_coordinates
+from unnoise.likelihoods import Dequantised, Enumeration, Likelihood, ProbabilityFlow, likelihood
+from unnoise.likelihoods.enumerate import how_many
+from unnoise.likelihoods.likelihood import FEW_COORDINATES, FEW_STATES, PROBES
+from unnoise.noise import Noise
+from unnoise.objectives import Objective
+from unnoise.processes import Gaussian
+from unnoise.shapes import Float, Int, Tree
+from unnoise.spaces import Finite, Space, batch_size, first_leaf, map_leaves
+from unnoise.training.validation import summary
+
+DRAWS = 64  # of the bound on rows that have an exact value: so many that the difference of the two is seen
+TOLERANCE = 1e-4  # of the flow's solver, per coordinate and step: far below the spread over rows
+
+
+def device_of_network(denoiser: AnyDenoiser) -> torch.device:
+    return next((p.device for p in denoiser.parameters()), torch.device("cpu"))
+
+
+@torch.no_grad()
+def bound_terms(
+    denoiser: AnyDenoiser,
+    x0: Tree,
+    draws: int,
+    seed: int,
+    batch: int = 256,
+    progress: bool = False,
+    options: dict[str, Any] | None = None,
+) -> Float[Tensor, "draws rows 3"]:
+    """Prior, diffusion and reconstruction of every row at every draw, in nats."""
+    if draws < 1:
+        raise ValueError(f"draws = {draws}: at least one is needed")
+    objective, device = Objective(denoiser, **(options or {})), device_of_network(denoiser)
+    rows, terms = batch_size(x0), []
+    for start in tqdm(range(0, rows, batch), unit="batch", desc="bound", disable=not progress, leave=False):
+        index = torch.arange(start, min(start + batch, rows))
+        part = map_leaves(lambda leaf, index=index: leaf[index].to(device), x0)
+        found = []
+        for k in range(draws):
+            b = objective(part, Noise(seed, index, device).at("evaluate", k, "batch", start))
+            found.append(torch.stack([b.prior, b.diffusion, b.reconstruction], -1).double().cpu())
+        terms.append(torch.stack(found))
+    return torch.cat(terms, 1)
+
+
+def bound_figures(terms: Float[Tensor, "draws rows 3"], dimension: int) -> dict[str, Any]:
+    found = summary(terms)
+    return {
+        "bound": found.bound,
+        "standard_error": known(found.se),
+        "draw_se": known(found.draw_se),
+        "prior": found.prior,
+        "diffusion": found.diffusion,
+        "reconstruction": found.reconstruction,
+        "bits_per_dim": found.bound / dimension / log(2),
+        "examples": found.rows,
+        "dimension": dimension,
+    }
+
+
+def bound_on(denoiser: AnyDenoiser, x0: Tree, draws: int, seed: int, **options: Any) -> dict[str, Any]:
+    """The bound's terms in nats per example, with its errors; `options` are those of `bound_terms`."""
+    return bound_figures(bound_terms(denoiser, x0, draws, seed, **options), denoiser.process.space.dimension)
+
+
+def known(value: float) -> float | None:
+    """None for an error that one row or one draw cannot tell."""
+    return None if value != value else value
+
+
+class NoiseDequantisation(nn.Module):
+    """u ~ N(1/2, scale), cut to (0, 1): where a model of levels puts the number in its bin."""
+
+    def __init__(self, scale: float):
+        super().__init__()
+        self.scale = scale
+
+    def forward(
+        self, k: Int[Tensor, "batch *shape"], v: Float[Tensor, "batch *shape"]
+    ) -> tuple[Float[Tensor, "batch *shape"], Float[Tensor, "batch"]]:
+        least = torch.special.ndtr(torch.tensor(-0.5 / self.scale, dtype=v.dtype, device=v.device))
+        z = torch.special.ndtri(least + v * (1 - 2 * least))
+        log_q = -0.5 * z.square() - 0.5 * log(2 * pi) - log(self.scale) - torch.log1p(-2 * least)
+        return 0.5 + self.scale * z, sum_coordinates(log_q)
+
+
+def exact_method(denoiser: AnyDenoiser, format: Format, options: dict[str, Any] | None = None) -> Likelihood | str:
+    """How the exact value is found, or why there is none; `options` are the objective's, the format's own unless given."""
+    options = format.objective_options() if options is None else options
+    process = base_process(denoiser.process)
+    if ProbabilityFlow().refuse(process) is None:
+        few = process.space.dimension <= FEW_COORDINATES
+        trace: dict[str, Any] = {"trace": "exact"} if few else {"trace": "hutchinson", "probes": PROBES}
+        cutoff = options.get("cutoff")
+        flow = ProbabilityFlow(rtol=TOLERANCE, atol=TOLERANCE, cutoff=cutoff, **trace)
+        if not (isinstance(format, Array) and format.levels):
+            return flow
+        assert isinstance(process, Gaussian) and cutoff is not None
+        scale = float(process.schedule.sigma(cutoff) / process.schedule.alpha(cutoff)) / format.width
+        return Dequantised(flow, width=format.width, low=-1.0, dequantisation=NoiseDequantisation(scale))
+    if not enumerable(process.state_space):
+        return "numbers beside categories have neither a flow nor an enumeration"
+    count = how_many(process.state_space)
+    if count > FEW_STATES:
+        size = f"{count}" if count < 10**9 else f"about 10^{len(str(count)) - 1}"
+        return f"{size} states are more than the {FEW_STATES} that are enumerated"
+    if any(_unlike(leaf) for _, leaf in tree_leaves(process.space)):
+        return "columns with different numbers of categories are not enumerated"  # networks know no states beyond a column's
+    return Enumeration()
+
+
+def _unlike(space: Space) -> bool:
+    return isinstance(space, Finite) and space.sizes is not None and len(space.sizes.unique()) > 1
+
+
+def exact_on(
+    denoiser: AnyDenoiser,
+    format: Format,
+    x0: Tree,
+    seed: int,
+    batch: int = 64,
+    options: dict[str, Any] | None = None,
+) -> tuple[dict[str, Any] | None, str | None]:
+    """(-log p in nats per example beside the bound on the same rows, None), or (None, why there is no such figure)."""
+    options = format.objective_options() if options is None else options
+    method = exact_method(denoiser, format, options)
+    if isinstance(method, str):
+        return None, method
+    # times are spread over the rows of a batch, so that a part of a larger one would have a part of the times
+    bound = bound_terms(denoiser, x0, DRAWS, seed, options=options).sum(-1).mean(0)
+    rows, device, found = batch_size(x0), device_of_network(denoiser), []
+    if isinstance(method, Dequantised):
+        x0 = ((first_leaf(x0).double() + 1) / method.width).floor().long()
+    size = rows if isinstance(method, Enumeration) else batch  # a table is made once for all rows
+    try:
+        for start in range(0, rows, size):
+            part = map_leaves(lambda leaf, start=start: leaf[start : start + size].to(device), x0)
+            log_p, info = likelihood(denoiser, part, method, seed=seed + start)
+            found.append(-log_p.cpu())
+    except ArithmeticError as error:
+        return None, f"the flow could not be followed: {error}"
+    nats, dimension = torch.cat(found), denoiser.process.space.dimension
+    return {
+        "nats": float(nats.mean()),
+        "standard_error": _error(nats),
+        "bits_per_dim": float(nats.mean()) / dimension / log(2),
+        "bound_on_these_rows": float(bound.mean()),
+        "bound_minus_exact": float((bound - nats).mean()),
+        "its_standard_error": _error(bound - nats),
+        "examples": rows,
+        "of": info.density,
+    }, None
+
+
+def _error(values: Float[Tensor, "rows"]) -> float | None:
+    return float(values.std()) / sqrt(len(values)) if len(values) > 1 else None
