@@ -91,7 +91,7 @@ def drawing(process: Process, steps: int | None = None) -> Drawing:
         return Drawing(DPMSolverPP(2), steps or 64)
     if isinstance(process, Masking):
         length = process.space.dimension
-        return Drawing(FirstHitting(), 1) if steps is None and length <= 64 else Drawing(Reveal(), steps or min(length, 256))
+        return Drawing(FirstHitting(), 1) if steps is None and length <= 64 else Drawing(Reveal(), steps or min(length, 512))
     if isinstance(process, Product):
         # two columns revealed in one step are drawn as if independent: steps so many that few are
         fine = min(512, max(64, 32 * process.space.dimension))
