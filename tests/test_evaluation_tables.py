@@ -57,8 +57,11 @@ def test_copies_and_distances():
     distance = tables.closest(REAL, fake)
     assert np.all(distance[90:] == 0) and distance[:90].min() > 0
     assert tables.closest(REAL, FRESH, most=50).shape == (50,)
+    honest, repeats = tables.score(REAL, FRESH), tables.score(REAL, REAL)
+    assert repeats.closest == repeats.closest_low == 0 < honest.closest_low < honest.closest
 
 
 def test_all_figures_at_once():
     score = tables.score(REAL, FRESH, frame(1000, 5), "c").json()
-    assert set(score) == {"shape", "trend", "two_sample", "copies", "utility"} and score["copies"] == 0
+    figures = {"shape", "trend", "two_sample", "copies", "closest", "closest_low", "utility"}
+    assert set(score) == figures and score["copies"] == 0

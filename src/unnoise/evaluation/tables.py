@@ -6,7 +6,9 @@
     two-sample   1 - 2 max(0, AUC - 1/2) of a gradient boosting that tells real rows from synthetic ones, by
                  cross-validation: 1 where it cannot, 0 where it always can
     utility      AUC on real test rows of a gradient boosting that predicts a column, trained on the synthetic rows
-    copies       share of synthetic rows that are rows of the training file, and the distances to the closest one
+    copies       share of synthetic rows that are rows of the training file
+    closest      the distance of a synthetic row to the closest training row, median and fifth percentile: much smaller than
+                 those of unseen real rows where a model repeats what it has seen
 
 All compare with controls: the same numbers of real rows that the model has not seen, and of rows whose columns are shuffled
 independently.
@@ -32,12 +34,14 @@ def _pandas():
 
 @dataclass
 class TableScore:
-    """Larger is better, but for copies."""
+    """Larger is better, but for copies; `closest` should be that of unseen rows."""
 
     shape: float
     trend: float
     two_sample: float
     copies: float
+    closest: float
+    closest_low: float
     utility: float | None = None
 
     def json(self) -> dict[str, Any]:
@@ -148,7 +152,7 @@ def copies(train: Any, fake: Any) -> float:
     return float(np.mean([tuple(row) in known for row in fake.astype(str).to_numpy().tolist()]))
 
 
-def closest(train: Any, fake: Any, most: int = 2000, seed: int = 0) -> np.ndarray:
+def closest(train: Any, fake: Any, most: int = 1000, seed: int = 0) -> np.ndarray:
     """The distance of each synthetic row to the closest training row, in [0, 1]: numbers by ranks, labels by equality."""
     fake = fake.sample(most, random_state=seed) if len(fake) > most else fake
     a, b = features([train, fake])
@@ -179,5 +183,6 @@ def score(train: Any, fake: Any, test: Any | None = None, target: str | None = N
         trend(train, fake),
         two_sample(train, fake, seed),
         copies(train, fake),
+        *np.quantile(closest(train, fake, seed=seed), [0.5, 0.05]).tolist(),
         None if test is None or target is None else utility(fake, test, target, seed),
     )
