@@ -83,6 +83,7 @@ class Finite(_Array):
             raise ValueError(f"a coordinate has {int(sizes.min())} categories; every coordinate needs at least one")
         self.size = int(sizes.max())
         self.sizes = None if bool((sizes == self.size).all()) else sizes.long()
+        self._valid: dict[torch.device, Tensor] = {}
 
     def check(self, x: Tree, name: str = "x") -> Tree:
         x = self._check_shape(x, name)
@@ -102,7 +103,11 @@ class Finite(_Array):
         """Which of the `size` entries are categories of each coordinate; None where all of them are."""
         if self.sizes is None:
             return None
-        return torch.arange(self.size, device=device) < self.sizes.to(device).unsqueeze(-1)
+        device = torch.device("cpu") if device is None else device
+        found = self._valid.get(device)
+        if found is None:  # moved to a device once: a copy makes the host wait
+            found = self._valid[device] = (torch.arange(self.size) < self.sizes.unsqueeze(-1)).to(device)
+        return found
 
     @property
     def count(self) -> int:

@@ -178,11 +178,13 @@ def shuffled(frame: Any, seed: int = 0) -> Any:
 
 def score(train: Any, fake: Any, test: Any | None = None, target: str | None = None, seed: int = 0) -> TableScore:
     """Every figure of synthetic rows, against the training file; utility needs real test rows and a column to predict."""
+    middle, low = np.quantile(closest(train, fake, seed=seed), [0.5, 0.05])
     return TableScore(
         shape(train, fake),
         trend(train, fake),
         two_sample(train, fake, seed),
         copies(train, fake),
-        *np.quantile(closest(train, fake, seed=seed), [0.5, 0.05]).tolist(),
+        float(middle),
+        float(low),
         None if test is None or target is None else utility(fake, test, target, seed),
     )
