@@ -277,3 +277,55 @@ def test_zipf(steps):
         tail = slice(int(share * 50_257), None)
         mass = float(probs[tail].sum())
         assert abs(float(counts[tail].sum()) - n * mass) < 4 * (n * mass * (1 - mass)) ** 0.5
+
+
+@pytest.mark.parametrize("labels", [(), ("step", 3), (2, "leaf", 1)])
+def test_a_key_on_the_device_gives_the_same_noise(labels):
+    rows = torch.tensor([5, 0, 2**40], device="cuda")
+    base = un.NoiseSource(11, rows).at("epoch", 4)
+    one, other = base.at(*labels), un.NoiseSource.keyed(torch.tensor(base.key, device="cuda"), rows).at(*labels)
+    assert torch.equal(one.uniform((7,)), other.uniform((7,))) and torch.equal(one.normal((7,)), other.normal((7,)))
+    assert torch.equal(one.shared_uniform(), other.shared_uniform())
+
+
+TRAINED = {
+    "masking": lambda: un.Masking(5, (16,)),
+    "uniform": lambda: un.Uniform(5, (16,)),
+    "numbers": lambda: un.Gaussian((3,)),
+    "images": lambda: un.Gaussian((8, 8)),
+    "masked images": lambda: un.Masking(4, (8, 8)),
+    "table": lambda: un.Product(a=un.Gaussian((1,)), c=un.Masking([2, 3], (2,))),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("optimiser", ["adamw", "muon"])
+@pytest.mark.parametrize("precision", ["no", "bf16"])
+def test_recorded_updates_are_the_plain_ones(name, optimiser, precision):
+    from unnoise.networks.presets import default_network, default_predicts
+    from unnoise.training.config import TrainConfig
+    from unnoise.training.learner import Learner, accelerator_for
+
+    process = TRAINED[name]()
+    data = process.prior(64, torch.float32).draw(un.NoiseSource(0, 64))
+    data = un.spaces.map_leaves(lambda leaf: (leaf if leaf.dtype.is_floating_point else leaf % 2).cuda(), data)
+    found = []
+    for capture in (False, True):
+        torch.manual_seed(0)
+        denoiser = un.Denoiser(default_network(process, "tiny"), process, default_predicts(process))
+        config = TrainConfig(steps=9, optimiser=optimiser, precision=precision, capture=capture, device="auto")
+        learner = Learner(denoiser, config, accelerator_for(config))
+        for step in range(12):
+            rows = torch.arange(32, device="cuda") + step
+            part = un.spaces.map_leaves(lambda leaf, rows=rows: leaf[rows], data)
+            learner.update([(part, un.NoiseSource(7, rows).at("batch", step))], 1, step + 1, 1e-3)
+        if capture:
+            assert learner.captured is not None and learner.captured.recorded and not learner.captured.refused
+        sums, good, bad = learner.read()
+        assert good == 12 and not bad
+        found.append((sums["loss"], sums["grad_norm"], [p.detach().clone() for p in denoiser.parameters()]))
+    (loss, norm, plain), (other_loss, other_norm, recorded) = found
+    tolerance = 1e-4 if precision == "no" else 2e-2
+    assert other_loss == pytest.approx(loss, rel=tolerance) and other_norm == pytest.approx(norm, rel=5 * tolerance)
+    moved = max(float((a - b).abs().max()) for a, b in zip(plain, recorded, strict=True))
+    assert moved < (1e-3 if precision == "no" else 1e-2)

@@ -3,6 +3,9 @@
 A `Noise` holds a seed, one index per row and a key; the same three always give the same numbers, on any device and in
 any batch.  Draw each quantity under its own key: `noise.at("which").uniform(shape)`.
 
+A key may also live on the device (`Noise.keyed`): then the numbers can be renewed without the host naming a key, as where a
+step is recorded once and replayed.
+
 The bits come from two rounds of the splitmix64 finaliser over a counter; uniforms carry 52 bits (so the tail of a
 categorical draw over many categories is right), normals are their quantiles.
 """
@@ -47,8 +50,18 @@ def _signed(x: int) -> int:
     return x - (1 << 64) if x >> 63 else x
 
 
+def _under(key: "int | Tensor", label: int | str) -> "int | Tensor":
+    """A key under a further label; key and label enter unlike, so that there is no symmetry."""
+    label = _mix_key(crc32(label.encode()) if isinstance(label, str) else label)
+    if not isinstance(key, Tensor):
+        return _mix_key(_mix_key(key) ^ label)
+    return fused.under(key, label) if fused.available(key.device) else _mix(_mix(key) ^ label)
+
+
 class Noise:
     """A source of random numbers for the rows of a batch."""
+
+    _key: int | Tensor
 
     def __init__(self, seed: int | Tensor, rows: int | Tensor, device: torch.device | str | None = None):
         if isinstance(rows, int):
@@ -61,17 +74,23 @@ class Noise:
         """A source seeded from torch's global generator."""
         return cls(torch.randint(2**62, ()), rows, device)
 
-    def _with(self, key: int, rows: Tensor, labels: tuple[int | str, ...] = ()) -> "Noise":
+    @classmethod
+    def keyed(cls, key: int | Tensor, rows: Tensor) -> "Noise":
+        """The source of a key that is known already, or of one on the device: an int64 tensor with one entry."""
+        made = object.__new__(cls)
+        made._key, made._labels, made.rows = key, (), rows
+        return made
+
+    def _with(self, key: int | Tensor, rows: Tensor, labels: tuple[int | str, ...] = ()) -> "Noise":
         child = object.__new__(Noise)
         child._key, child._labels, child.rows = key, labels, rows
         return child
 
     @property
-    def key(self) -> int:
+    def key(self) -> int | Tensor:
         """Worked out when numbers are drawn: to name a source that is never drawn from costs nothing."""
         for label in self._labels:
-            label = crc32(label.encode()) if isinstance(label, str) else label
-            self._key = _mix_key(_mix_key(self._key) ^ _mix_key(label))  # key and label enter unlike: no symmetry
+            self._key = _under(self._key, label)
         self._labels = ()
         return self._key
 
@@ -107,5 +126,8 @@ class Noise:
 
     def shared_uniform(self) -> Tensor:
         """One number common to all rows (the same on every worker that holds the same seed)."""
-        bits = (_mix_key(self.key) & _ALL) >> 12
+        key = self.key
+        if isinstance(key, Tensor):
+            return (_shift(_mix(key), 12).double() + 0.5) * 2.0**-52
+        bits = (_mix_key(key) & _ALL) >> 12
         return torch.full((), (bits + 0.5) * 2.0**-52, dtype=torch.float64, device=self.rows.device)

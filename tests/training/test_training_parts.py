@@ -22,7 +22,7 @@ def test_averaged_copies_follow_the_formula_and_are_swapped_in():
     for step in range(1, 30):
         with torch.no_grad():
             model.weight.add_(step)
-        ema.update(step, flag if step % 2 else None)
+        ema.update(ema.weights(step), flag if step % 2 else None)
         for rate, value in expected.items():
             weight = 1 - min(rate, (1 + step) / (10 + step))
             expected[rate] = value + weight * (model.weight.detach() - value)
@@ -34,7 +34,7 @@ def test_averaged_copies_follow_the_formula_and_are_swapped_in():
             raise KeyError  # the parameters come back whatever happens
         assert torch.equal(model.weight, own)
     kept = ema.state_dict(0.5)["weight"].clone()
-    ema.update(30, torch.ones(()))
+    ema.update(ema.weights(30), torch.ones(()))
     assert torch.equal(ema.state_dict(0.5)["weight"], kept)
     with pytest.raises(ValueError, match="no averaged copy"), ema.applied(model, 0.3):
         pass

@@ -32,6 +32,11 @@ if triton is not None:
         return x ^ ((x >> 31) & 0x1FFFFFFFF)
 
     @triton.jit
+    def _under(key, out, low, high):
+        label = (high.to(tl.int64) << 32) | low.to(tl.int64)
+        tl.store(out, _mix(_mix(tl.load(key)) ^ label))
+
+    @triton.jit
     def _numbers(rows, out, key_low, key_high, width, total, NORMAL: tl.constexpr, BLOCK: tl.constexpr):
         key = (key_high.to(tl.int64) << 32) | key_low.to(tl.int64)
         index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -43,15 +48,42 @@ if triton is not None:
             value = libdevice.normcdfinv(value)
         tl.store(out + index, value.to(out.dtype.element_ty), mask=inside)
 
+    @triton.jit
+    def _numbers_of_held_key(rows, out, held, width, total, NORMAL: tl.constexpr, BLOCK: tl.constexpr):
+        key = tl.load(held)
+        index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        inside = index < total
+        row = _mix(tl.load(rows + index // width, mask=inside, other=0) ^ key)
+        bits = _mix(_mix(row + (index % width) * -7046029254386353131) ^ key)
+        value = (((bits >> 12) & 0xFFFFFFFFFFFFF).to(tl.float64) + 0.5) * 2.220446049250313e-16
+        if NORMAL:
+            value = libdevice.normcdfinv(value)
+        tl.store(out + index, value.to(out.dtype.element_ty), mask=inside)
 
-def numbers(rows: Tensor, key: int, shape: tuple[int, ...], dtype: torch.dtype, normal: bool) -> Tensor:
+
+def halves(value: int) -> tuple[int, int]:
+    """Each below 2^32: a launcher specialises on the type that fits an argument."""
+    return value & 0xFFFFFFFF, (value >> 32) & 0xFFFFFFFF
+
+
+def under(key: Tensor, label: int) -> Tensor:
+    """A key on the device under a label that was mixed already."""
+    out = torch.empty_like(key)
+    with torch.cuda.device(key.device):
+        _under[(1,)](key, out, *halves(label))
+    return out
+
+
+def numbers(rows: Tensor, key: int | Tensor, shape: tuple[int, ...], dtype: torch.dtype, normal: bool) -> Tensor:
     """One array of the shape per row: uniform on (0, 1), or standard normal."""
     out = torch.empty(len(rows), *shape, dtype=dtype, device=rows.device)
     total = out.numel()
     if total:
         grid = (-(-total // BLOCK),)
-        # the key goes in two halves, each below 2^32: a launcher specialises on the type that fits an argument
-        low, high = key & 0xFFFFFFFF, (key >> 32) & 0xFFFFFFFF
+        width, options = total // len(rows), {"NORMAL": normal, "BLOCK": BLOCK}
         with torch.cuda.device(rows.device):
-            _numbers[grid](rows, out, low, high, total // len(rows), total, NORMAL=normal, BLOCK=BLOCK)
+            if isinstance(key, Tensor):
+                _numbers_of_held_key[grid](rows, out, key, width, total, **options)
+            else:
+                _numbers[grid](rows, out, *halves(key), width, total, **options)
     return out

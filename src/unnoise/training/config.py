@@ -83,6 +83,7 @@ class TrainConfig:
     clip: float | None = 1.0  # the largest norm of the gradient
     precision: str = "no"
     compile: bool = False
+    capture: bool = False  # on CUDA: record an update and launch it as a whole; for one process, accumulate = 1
     ema: tuple[float, ...] = (0.999,)  # rates of the averaged copies; the first is the one that is validated and sampled
     seed: int = 0
     validation: float = 0.1  # the share of rows held out

@@ -4,7 +4,7 @@ After update k a copy moves by (1 - r_k) towards the parameters, r_k = min(rate,
 start quickly, so that short runs have a useful copy too.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -18,13 +18,17 @@ class EMA:
         self.parameters: list[Tensor] = [found[name] for name in self.names]
         self.copies = {rate: [p.detach().clone() for p in self.parameters] for rate in rates}
 
+    def weights(self, step: int) -> dict[float, float]:
+        """How far each copy moves after update `step` (the first is 1)."""
+        return {rate: 1 - min(rate, (1 + step) / (10 + step)) for rate in self.copies}
+
     @torch.no_grad()
-    def update(self, step: int, unless: Tensor | None = None) -> None:
-        """After update `step` (the first is 1); where the number `unless` is 1, nothing moves."""
+    def update(self, weights: Mapping[float, float | Tensor], unless: Tensor | None = None) -> None:
+        """Move every copy by its weight; where the number `unless` is 1, nothing moves."""
         for rate, copy in self.copies.items():
-            weight = 1 - min(rate, (1 + step) / (10 + step))
+            weight = weights[rate]
             if unless is None:
-                torch._foreach_lerp_(copy, self.parameters, weight)
+                torch._foreach_lerp_(copy, self.parameters, weight)  # type: ignore[arg-type]
                 continue
             way = torch._foreach_sub(self.parameters, copy)
             torch._foreach_mul_(way, weight * (1 - unless))

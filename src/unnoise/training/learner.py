@@ -2,10 +2,10 @@
 
 An update waits for nothing on the device.  Losses add up there until they are read.  A loss or gradient that is not finite
 sets a flag on the device, and while it is set none of the three moves: when the flag is read, all are as they were before
-the bad update.
+the bad update.  On CUDA an update may be recorded once and then launched as a whole (see `captured`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -18,6 +18,7 @@ from unnoise.noise import Noise
 from unnoise.objectives import Objective, Observed
 from unnoise.processes import Product
 from unnoise.shapes import Tree
+from unnoise.training.captured import Captured
 from unnoise.training.config import WEIGHTINGS, TrainConfig
 from unnoise.training.ema import EMA
 from unnoise.training.optimiser import Optimiser
@@ -54,17 +55,31 @@ class Learner:
         if config.compile:
             _compile(denoiser.network)
         self.model = accelerator.prepare(objective_of(self.denoiser, config, options or {}))
-        self.sums, self.bad, self.good = self._zeros()
-
-    def _zeros(self) -> tuple[Tensor, Tensor, Tensor]:
-        sums = torch.zeros(len(SUMMED), dtype=torch.float64, device=self.device)
-        return sums, torch.zeros((), device=self.device), torch.zeros((), device=self.device)
+        self.sums = torch.zeros(len(SUMMED), dtype=torch.float64, device=self.device)
+        self.bad, self.good = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
+        alone = accelerator.num_processes == 1
+        self.captured = Captured(self.apply) if config.capture and alone and self.device.type == "cuda" else None
 
     def precision(self) -> AbstractContextManager:
         return torch.autocast(self.device.type, torch.bfloat16) if self.config.precision == "bf16" else nullcontext()
 
     def update(self, parts: Iterable[tuple[Tree, Noise]], count: int, step: int, lr: float) -> None:
         """Update number `step` (the first is 1) on a batch in `count` parts."""
+        weights = self.ema.weights(step)
+        if self.captured is not None and count == 1:
+            for x0, noise in parts:
+                self.captured(x0, noise, lr, weights, self.denoiser.passes)
+        else:
+            self.apply(parts, count, lr, weights)
+
+    def apply(
+        self,
+        parts: Iterable[tuple[Tree, Noise]],
+        count: int,
+        lr: float | Tensor,
+        weights: Mapping[float, float | Tensor],
+    ) -> None:
+        """Everything that an update does on the device, in place."""
         for i, (x0, noise) in enumerate(parts, 1):
             with nullcontext() if i == count else self.accelerator.no_sync(self.model):
                 with self.precision():
@@ -76,18 +91,19 @@ class Learner:
                 self.sums[1:] += torch.cat([loss.detach().reshape(1), terms])
         norm = self.optimiser.clip(self.config.clip)
         self.sums[0] += norm
-        self.bad = torch.maximum(self.bad, (~self.sums[:2].isfinite().all()).float())
+        self.bad.copy_(torch.maximum(self.bad, (~self.sums[:2].isfinite().all()).float()))
         if self.accelerator.num_processes > 1:
             torch.distributed.all_reduce(self.bad, torch.distributed.ReduceOp.MAX)
         self.good += 1 - self.bad
         self.optimiser.update(lr, self.bad)
-        self.ema.update(step, self.bad)
+        self.ema.update(weights, self.bad)
 
     def read(self) -> tuple[dict[str, float], int, bool]:
         """(sums since the last reading, good updates among them, whether a bad one came after): waits for the device."""
         sums = self.accelerator.reduce(self.sums, "mean")
         *values, good, bad = torch.cat([sums, self.good.double()[None], self.bad.double()[None]]).tolist()
-        self.sums, self.bad, self.good = self._zeros()
+        for tensor in (self.sums, self.bad, self.good):
+            tensor.zero_()
         return dict(zip(SUMMED, values, strict=True)), int(good), bool(bad)
 
     def shown(self) -> AbstractContextManager:

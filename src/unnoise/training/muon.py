@@ -53,7 +53,7 @@ class Muon:
         self.groups = list(shapes.values())
 
     @torch.no_grad()
-    def update(self, lr: float, unless: Tensor) -> None:
+    def update(self, lr: float | Tensor, unless: Tensor) -> None:
         """One update, unless the number is 1."""
         for names in self.groups:
             parameters: list[Tensor] = [self.named[name] for name in names]

@@ -31,14 +31,15 @@ class Optimiser:
         matrices, rest = ([p for p in self.by_adam.values() if (p.ndim >= 2) == big] for big in (True, False))
         groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": rest, "weight_decay": 0.0}]
         kept: list[dict[str, Any]] = [group for group in groups if group["params"]]
-        self.adam = torch.optim.AdamW(kept, lr=config.lr, betas=config.betas, fused=self.fused)
+        on_cuda = all(p.device.type == "cuda" for p in self.parameters)
+        self.adam = torch.optim.AdamW(kept, lr=config.lr, betas=config.betas, fused=self.fused, capturable=on_cuda)
 
     def clip(self, norm: float | None) -> Tensor:
         """Scale the gradients down to a norm at most, and return the norm that they had."""
         return nn.utils.clip_grad_norm_(self.parameters, inf if norm is None else norm)
 
-    def update(self, lr: float, unless: Tensor) -> None:
-        """One update, unless the number is 1; the gradients are used up."""
+    def update(self, lr: float | Tensor, unless: Tensor) -> None:
+        """One update, unless the number is 1; the gradients are used up.  A rate on the device may change there."""
         for group in self.adam.param_groups:
             group["lr"] = lr
         if self.muon is not None:
