@@ -24,6 +24,7 @@ from unnoise.data.arrays import Array, load
 from unnoise.data.read import Reading, read
 from unnoise.evaluation.images import Recogniser, controls, pixels, train_recogniser
 from unnoise.evaluation.likelihood import bound_on, exact_on
+from unnoise.training.config import settings
 from unnoise.training.drawing import draw
 from unnoise.training.recipes import recipe
 from unnoise.training.run import Run
@@ -41,9 +42,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--samples", type=int, default=1000)
     parser.add_argument("--sampler-steps", type=int)
     parser.add_argument("--preset")
-    parser.add_argument("--lr", type=float)
-    parser.add_argument("--batch", type=int)
-    parser.add_argument("--weighting")
+    parser.add_argument("--set", action="append", default=[], help="name=value, any training setting; may be repeated")
     parser.add_argument("--rows", type=int, help="use only the first so many images of the training file")
     parser.add_argument("--test-rows", type=int, help="and of the test file")
     parser.add_argument("--likelihood-rows", type=int, help="test rows for the flow: 128 on an accelerator, 8 without")
@@ -102,8 +101,8 @@ def model(
     began = time.perf_counter()
     array, x0 = read(files[0], Reading(categories=kind == "categories"))
     assert isinstance(array, Array) and isinstance(x0, Tensor)
-    chosen = {"minutes": options.minutes, "lr": options.lr, "batch_size": options.batch, "weighting": options.weighting}
-    config = recipe(array, len(x0), options.preset, device, seed=options.seed, **chosen)
+    chosen = {"minutes": options.minutes, "seed": options.seed, **settings(options.set)}
+    config = recipe(array, len(x0), options.preset, device, **chosen)
     run = Run.create(out / f"run-{kind}", config)
     untrained = run.denoiser_of_config().eval().requires_grad_(False)
     outcome = train(run, x0)
@@ -133,7 +132,10 @@ def model(
 
 
 def _told(train: Any) -> dict[str, Any]:
-    return {name: getattr(train, name) for name in ("batch_size", "lr", "weighting", "ema", "precision")}
+    return {
+        name: getattr(train, name)
+        for name in ("batch_size", "optimiser", "lr", "weighting", "ema", "precision", "compile", "capture")
+    }
 
 
 def main() -> None:

@@ -27,6 +27,7 @@ from unnoise.data.sequences import Sequences
 from unnoise.evaluation.judge import train_judge
 from unnoise.evaluation.likelihood import bound_on
 from unnoise.evaluation.markov import fit_markov
+from unnoise.training.config import settings
 from unnoise.training.data_order import split
 from unnoise.training.drawing import draw
 from unnoise.training.recipes import recipe
@@ -48,6 +49,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--draws", type=int, default=4, help="of times and noise for each window of the validation file")
     parser.add_argument("--rows", type=int, help="use only the first so many windows of the training file")
     parser.add_argument("--valid-rows", type=int, help="and of the validation file")
+    parser.add_argument("--set", action="append", default=[], help="name=value, any training setting; may be repeated")
     parser.add_argument("--json-out", type=Path)
     return parser.parse_args()
 
@@ -77,15 +79,16 @@ def causal(x: Tensor, valid: Tensor, size: int, preset: str, minutes: float, dev
 
 
 def diffusion(
-    form: Sequences, x: Tensor, valid: Tensor, preset: str, minutes: float, device: str, draws: int
+    form: Sequences, x: Tensor, valid: Tensor, preset: str, options: argparse.Namespace, device: str
 ) -> dict[str, Any]:
-    config = recipe(form, len(x), preset, device, minutes=minutes, validation=HELD)
+    chosen = {"minutes": options.minutes, "validation": HELD, **settings(options.set)}
+    config = recipe(form, len(x), preset, device, **chosen)
     with tempfile.TemporaryDirectory() as folder:
         run = Run.create(Path(folder) / "run", config)
         outcome = train(run, x)
         denoiser = run.denoiser(which="best").to(device)
     with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-        found = bound_on(denoiser, valid, draws, 0)
+        found = bound_on(denoiser, valid, options.draws, 0)
         shown, _ = draw(denoiser, form, 3, steps=form.length, device=device)
     error = found["standard_error"]
     return {
@@ -122,7 +125,7 @@ def figures(options: argparse.Namespace, files: list[Path], device: str) -> dict
     for noise in ("masking", "uniform"):
         if noise in wanted:
             form.noise = noise
-            tell(noise, diffusion(form, x, valid, preset, options.minutes, device, options.draws))
+            tell(noise, diffusion(form, x, valid, preset, options, device))
             if "causal" in result:
                 tell(f"{noise} / causal", result[noise]["bits"] / result["causal"]["bits"])
     return result

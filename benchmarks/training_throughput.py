@@ -5,7 +5,7 @@ order, calls the objective, steps AdamW, and does nothing else: no averaged copi
 take turns, and the ratio of each turn is taken by itself, so that a machine that slows down slows both.  On a processor the
 network is a small one over 32 letters, on an accelerator the `small` transformer over 256, in bfloat16.
 
-    python benchmarks/training_throughput.py [--device cpu] [--steps N] [--turns N] [--width N] [--json]
+    python benchmarks/training_throughput.py [--device cpu] [--capture] [--compile] [--steps N] [--turns N] [--json]
     python benchmarks/training_throughput.py --check     also exits with status 1 below the stated ratio (0.9)
 """
 
@@ -120,12 +120,12 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def ours(rows: torch.Tensor, network: dict, steps: int) -> float:
+def ours(rows: torch.Tensor, network: dict, steps: int, capture: bool = False, compile: bool = False) -> float:
     """Examples per second of the training loop: all of its updates but the first few."""
     precision = "bf16" if rows.device.type == "cuda" else "no"
     config = TrainConfig(steps=steps + 5, batch_size=BATCH, log_every=5, save_every=10**6, validation=0.0, panels=0,
-                         precision=precision, device="cpu" if rows.device.type == "cpu" else "auto",
-                         tensorboard=False)  # fmt: skip
+                         precision=precision, capture=capture, compile=compile, tensorboard=False,
+                         device="cpu" if rows.device.type == "cpu" else "auto")  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         form = Text(rows.shape[1])
         run = Run.create(Path(folder) / "run", RunConfig.of(config, form, network), {Text.kind: Text})
@@ -139,6 +139,8 @@ def main() -> int:
     for name, value in (("steps", 60), ("turns", 5), ("width", 128)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--device", choices=list(LENGTH), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--capture", action="store_true", help="record the update as a CUDA graph")
+    parser.add_argument("--compile", action="store_true", help="compile the network (the bare loop is left as it is)")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
@@ -146,7 +148,8 @@ def main() -> int:
     rows = torch.randint(SIZE, shape, generator=torch.Generator().manual_seed(0)).to(options.device)
     network = network_of(options.device, options.width)
     bare(rows, network, 5)
-    turns = [(ours(rows, network, options.steps), bare(rows, network, options.steps)) for _ in range(options.turns)]
+    how = (options.capture, options.compile)
+    turns = [(ours(rows, network, options.steps, *how), bare(rows, network, options.steps)) for _ in range(options.turns)]
     result = {
         "bare_examples_per_second": statistics.median(turn[1] for turn in turns),
         "examples_per_second": statistics.median(turn[0] for turn in turns),

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
@@ -111,6 +111,7 @@ class Train:
 
         from unnoise.data.read import read
         from unnoise.spaces import batch_size
+        from unnoise.training.config import settings
         from unnoise.training.processes import made_by_main, team
         from unnoise.training.recipes import recipe
         from unnoise.training.run import Run
@@ -145,7 +146,7 @@ class Train:
             lr=self.lr,
             seed=self.seed,
             device=self.device,
-            **dict(setting(text) for text in self.set),
+            **settings(self.set),
         )
         path = self.path.resolve()
 
@@ -209,14 +210,3 @@ class Train:
             print(f"curves and samples: {report}")
             print(f"next: unnoise sample {run.folder} -n 100 --out samples{run.format().suffix}")
         return 0
-
-
-def setting(text: str) -> tuple[str, Any]:
-    """A setting from name=value; a value that is no JSON is taken as the text that it is."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ValueError(f"--set {text}: write it as name=value")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
