@@ -91,6 +91,7 @@ def test_pixels_are_from_0_to_1():
     assert pixels(colours[..., 0], Array(shape=[6, 4], dtype="uint8", levels=256)).shape == (5, 1, 6, 4)
 
 
+@pytest.mark.conformance
 def test_the_benchmark_from_files_to_figures(tmp_path):
     for name, n, seed in (("train", 300, 3), ("test", 60, 4)):
         images, labels = bars(n, seed)

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from unnoise.cli import main
+
 
 def run(*arguments, folder: Path, status: int = 0) -> str:
     command = [sys.executable, "-m", "unnoise.cli", *map(str, arguments)]
@@ -140,12 +142,21 @@ def test_arrays_and_text(tmp_path):
         (("infill", "model", "odd.csv", "--out", "y.csv"), "row 1"),
     ],
 )
-def test_bad_input(shop, arguments, words):
+def test_bad_input(shop, arguments, words, monkeypatch, capsys):
     """One line, exit status 2, and nothing half-written."""
     (shop / "empty.csv").write_text("")
     (shop / "odd.xyz").write_text("hello")
     (shop / "odd.csv").write_text("item\nsoup\n")
     before = sorted(p.name for p in shop.iterdir())
-    told = run(*arguments, folder=shop, status=2)
+    monkeypatch.chdir(shop)
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    told = capsys.readouterr().err
+    assert ended.value.code == 2
     assert words in told and len(told.strip().splitlines()) == 1
     assert sorted(p.name for p in shop.iterdir()) == before
+
+
+def test_bad_input_as_a_process(tmp_path):
+    told = run("train", "nothing.csv", folder=tmp_path, status=2)
+    assert "there is no such file" in told and len(told.strip().splitlines()) == 1
