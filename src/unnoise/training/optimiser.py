@@ -31,8 +31,9 @@ class Optimiser:
         matrices, rest = ([p for p in self.by_adam.values() if (p.ndim >= 2) == big] for big in (True, False))
         groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": rest, "weight_decay": 0.0}]
         kept: list[dict[str, Any]] = [group for group in groups if group["params"]]
-        on_cuda = all(p.device.type == "cuda" for p in self.parameters)
-        self.adam = torch.optim.AdamW(kept, lr=config.lr, betas=config.betas, fused=self.fused, capturable=on_cuda)
+        recorded = config.capture and all(p.device.type == "cuda" for p in self.parameters)
+        self.adam = torch.optim.AdamW(kept, lr=config.lr, betas=config.betas, fused=self.fused, capturable=recorded)
+        self.adam._warned_capturable_if_run_uncaptured = True  # type: ignore[attr-defined]  # the first updates are plain
 
     def clip(self, norm: float | None) -> Tensor:
         """Scale the gradients down to a norm at most, and return the norm that they had."""
