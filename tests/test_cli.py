@@ -105,3 +105,10 @@ def test_importing_unnoise_needs_torch_and_little_else():
     done = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True, cwd=Path.home())
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "['jaxtyping']"  # blocked above, and not missed
+
+
+def test_figures_that_json_does_not_have_are_null():
+    from unnoise.cli.evaluate import strict
+
+    result = strict({"bound": float("inf"), "samples": {"utility": float("nan"), "trend": 0.5, "n": 3}, "on": "x"})
+    assert result == {"bound": None, "samples": {"utility": None, "trend": 0.5, "n": 3}, "on": "x"}

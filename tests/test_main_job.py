@@ -73,7 +73,7 @@ def test_gaps_are_filled(shop):
     told = json.loads(run("infill", "model", "gaps.csv", "--out", "full.csv", "--json", folder=shop))
     with open(shop / "full.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert told["rows"] == 3 and len(rows) == 3
+    assert told["rows"] == 3 and len(rows) == 3 and told["filled"] == 5
     assert (
         rows[0]["item"] == "tea" and float(rows[0]["price"]) == pytest.approx(4.1, abs=1e-3) and rows[0]["count"] in "12345"
     )

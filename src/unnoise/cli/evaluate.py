@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,8 +67,15 @@ class Evaluate:
             device=self.device,
             progress=not self.json,
         )
-        print(json.dumps(result) if self.json else shown(result))
+        print(json.dumps(strict(result)) if self.json else shown(result))
         return 0
+
+
+def strict(value: Any) -> Any:
+    """The same with null for numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {name: strict(part) for name, part in value.items()}
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def shown(result: dict[str, Any]) -> str:

@@ -54,8 +54,7 @@ class Infill:
         denoiser = run.denoiser(which="best")
         filled, info = fill(denoiser, x, fixed, self.seed, self.steps, self.device, rounds=self.rounds)
         format.write(filled, self.out)
-        leaves = fixed.values() if isinstance(fixed, dict) else [fixed]
-        gaps = sum(int((~leaf).sum()) for leaf in leaves)
+        gaps = _count(format, fixed)
         parts = _by_part(format, conditioning(denoiser.process, fixed, self.rounds), fixed)
         how = next((label for label in parts.values() if label != "exact"), "exact")
         result = {"out": str(self.out), "rows": batch_size(x), "filled": gaps, "calls": info.calls}
@@ -65,6 +64,18 @@ class Infill:
             told += f"\nconditioning on what is known: {label} ({names})"
         print(json.dumps({**result, "conditioning": how, "parts": parts}) if self.json else told)
         return 0
+
+
+def _count(format: Any, fixed: Any) -> int:
+    """Cells of a table that were filled (a column may have a coordinate in two leaves), or entries of other data."""
+    if format.kind != "table":
+        return int((~fixed).sum())
+    filled: dict[str, Any] = {}
+    for leaf, known in fixed.items():
+        names = [format.leaves[leaf].name] if leaf in format.leaves else [column.name for column in format.coordinates]
+        for name, own in zip(names, known.reshape(len(known), -1).unbind(1), strict=True):
+            filled[name] = ~own | filled.get(name, False)
+    return sum(int(cells.sum()) for cells in filled.values())
 
 
 def _by_part(format: Any, labels: dict[str, str], fixed: Any) -> dict[str, str]:

@@ -126,13 +126,14 @@ class Sequences(Format):
     def texts(self, x: Int[Tensor, "rows length"]) -> list[str]:
         """Every row as a string, up to its END."""
         out = []
+        tool = self._tokenizer() if self.tokenizer else None
+        vocabulary = {token: i for i, token in enumerate(self.alphabet)}
         for row in x.tolist():
             symbols = [self.alphabet[i] if i < len(self.alphabet) else "?" for i in row]
             if END in symbols and self.padded:
                 symbols = symbols[: symbols.index(END)]
-            if self.tokenizer:
-                vocabulary = {token: i for i, token in enumerate(self.alphabet)}
-                text = self._tokenizer().decode([vocabulary[s] for s in symbols if s != "?"])
+            if tool is not None:
+                text = tool.decode([vocabulary[s] for s in symbols if s in vocabulary])
             else:
                 text = "".join(symbols)
             out.append(text.encode("latin-1").decode("utf-8", errors="replace") if self.symbols == "bytes" else text)
