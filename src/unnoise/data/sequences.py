@@ -132,10 +132,7 @@ class Sequences(Format):
             symbols = [self.alphabet[i] if i < len(self.alphabet) else "?" for i in row]
             if END in symbols and self.padded:
                 symbols = symbols[: symbols.index(END)]
-            if tool is not None:
-                text = tool.decode([vocabulary[s] for s in symbols if s in vocabulary])
-            else:
-                text = "".join(symbols)
+            text = "".join(symbols) if tool is None else tool.decode([vocabulary[s] for s in symbols if s in vocabulary])
             out.append(text.encode("latin-1").decode("utf-8", errors="replace") if self.symbols == "bytes" else text)
         return out
 
