@@ -73,6 +73,18 @@ def test_an_update_by_hand():
     torch.testing.assert_close(p.detach(), before * 0.95 - 0.1 * SCALE * 8**0.5 * way)
 
 
+def test_a_convolution_is_a_matrix_with_a_row_per_output():
+    generator = torch.Generator().manual_seed(0)
+    weight, g = (torch.randn(4, 2, 3, 3, dtype=torch.float64, generator=generator) for _ in range(2))
+    conv, flat = nn.Parameter(weight.clone()), nn.Parameter(weight.flatten(1).clone())
+    conv.grad, flat.grad = g.clone(), g.flatten(1).clone()
+    for p in (conv, flat):
+        Muon({"p": p}, weight_decay=0.1).update(0.1, ZERO)
+    assert torch.equal(conv.detach().flatten(1), flat.detach()) and not torch.equal(conv.detach(), weight)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(4, 2))
+    assert inner_matrices(net) == {"0.weight", "1.weight"}
+
+
 def test_a_void_update_moves_nothing_though_a_gradient_is_not_a_number():
     net = made()
     optimiser = Optimiser(net, TrainConfig(steps=1, optimiser="muon"))

@@ -6,7 +6,8 @@ X <- a X + b (X X^T) X + c (X X^T)^2 X from X = M/|M|, whose coefficients pull s
 five rounds (Jordan et al. 2024; the scale 0.2 is that of Liu et al. 2025).  Matrices of one shape are treated together, in
 bfloat16 on an accelerator.
 
-It is meant for matrices that map features to features.  Embeddings, heads, biases and scales are AdamW's.
+It is meant for matrices that map features to features, a convolution's among them (a row per output).  Embeddings, heads,
+biases and scales are AdamW's.
 """
 
 from collections import defaultdict
@@ -34,8 +35,9 @@ def orthogonalised(m: Tensor, rounds: int = ROUNDS) -> Tensor:
 
 
 def inner_matrices(module: nn.Module) -> set[str]:
-    """The weights of linear layers that stand before another layer: all but the last with parameters, by order of names."""
-    linear = {f"{name}.weight" for name, part in module.named_modules() if isinstance(part, nn.Linear)}
+    """The weights of layers that stand before another layer: all but the last with parameters, by order of names."""
+    layers = nn.Linear | nn.Conv1d | nn.Conv2d
+    linear = {f"{name}.weight" for name, part in module.named_modules() if isinstance(part, layers)}
     named = [name for name, p in module.named_parameters() if p.requires_grad]
     last = next((name for name in reversed(named) if name in linear), None)
     return linear - {last}
@@ -49,7 +51,7 @@ class Muon:
         self.momenta = {name: torch.zeros_like(p) for name, p in parameters.items()}
         shapes: dict[tuple[int, ...], list[str]] = defaultdict(list)
         for name, p in parameters.items():
-            shapes[tuple(p.shape)].append(name)
+            shapes[(len(p), p[0].numel())].append(name)
         self.groups = list(shapes.values())
 
     @torch.no_grad()
@@ -58,13 +60,18 @@ class Muon:
         for names in self.groups:
             parameters: list[Tensor] = [self.named[name] for name in names]
             momenta = [self.momenta[name] for name in names]
-            gradient = torch.stack([p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters])
-            momentum = torch.stack(momenta)
+            gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
+            gradient, momentum, old = (torch.stack([m.flatten(1) for m in t]) for t in (gradients, momenta, parameters))
             ahead = torch.lerp(momentum, gradient, 1 - MOMENTUM)
             way = orthogonalised(torch.lerp(ahead, gradient, 1 - MOMENTUM))  # one step ahead, after Nesterov
             size = SCALE * max(way.shape[-2:]) ** 0.5
             kept = unless > 0
-            torch._foreach_copy_(momenta, torch.where(kept, momentum, ahead).unbind())
-            old = torch.stack(parameters)
             new = old * (1 - lr * self.weight_decay) - lr * size * way
-            torch._foreach_copy_([p.detach() for p in parameters], torch.where(kept, old, new).unbind())
+            _write(momenta, torch.where(kept, momentum, ahead))
+            _write(parameters, torch.where(kept, old, new))
+
+
+def _write(tensors: list[Tensor], values: Tensor) -> None:
+    """Matrices into tensors of as many entries."""
+    parts = [value.reshape(tensor.shape) for tensor, value in zip(tensors, values.unbind(), strict=True)]
+    torch._foreach_copy_([tensor.detach() for tensor in tensors], parts)
