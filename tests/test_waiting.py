@@ -62,6 +62,14 @@ def updated(objective, x0, step):
     objective(x0, un.NoiseSource(0, torch.arange(ROWS, device=META)).at("step", step)).loss.mean().backward()
 
 
+def copies_of(objective, x0):
+    """What an update copies from one device to the other, once the first has moved what is kept."""
+    updated(objective, x0, 0)
+    with Copies() as copies:
+        updated(objective, x0, 1)
+    return copies.found
+
+
 @pytest.mark.parametrize("name", PROCESSES)
 @pytest.mark.parametrize("half", [False, True])
 def test_an_update_waits_for_nothing(name, half):
@@ -69,19 +77,13 @@ def test_an_update_waits_for_nothing(name, half):
     x0 = empty(process)
     objective = un.Objective(denoiser_on_meta(process))
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
-        updated(objective, x0, 0)
-        with Copies() as copies:
-            updated(objective, x0, 1)
-    assert not copies.found
+        assert not copies_of(objective, x0)
 
 
 def test_nor_with_leaves_observed():
     process = PROCESSES["table"]()
     objective, x0 = Observed(denoiser_on_meta(process), 0.5), empty(process)
-    updated(objective, x0, 0)
-    with Copies() as copies:
-        updated(objective, x0, 1)
-    assert not copies.found
+    assert not copies_of(objective, x0)
 
 
 @pytest.mark.parametrize("weighting", [un.weightings.Balanced(), un.weightings.MinSNR()])
@@ -90,10 +92,7 @@ def test_nor_under_a_weighting_with_a_decoder(weighting):
     decoder = un.decoders.DiscretisedGaussian(levels=17)
     objective = un.Objective(denoiser_on_meta(process, bin=2 / 17), weighting, decoder=decoder, cutoff=1e-3)
     x0 = empty(process)
-    updated(objective, x0, 0)
-    with Copies() as copies:
-        updated(objective, x0, 1)
-    assert not copies.found
+    assert not copies_of(objective, x0)
 
 
 def test_nor_with_self_conditioning():
@@ -140,7 +139,4 @@ def test_questions_and_copies_are_noticed():
     asking, handing = (un.Denoiser(kind(denoiser.network), process, denoiser.kinds) for kind in (Asks, Hands))
     with pytest.raises((RuntimeError, NotImplementedError)):
         updated(un.Objective(asking), x0, 0)
-    updated(un.Objective(handing), x0, 0)
-    with Copies() as copies:
-        updated(un.Objective(handing), x0, 1)
-    assert copies.found
+    assert copies_of(un.Objective(handing), x0)

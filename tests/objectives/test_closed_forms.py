@@ -203,15 +203,19 @@ def test_masked_cross_entropy_written_out():
     assert_near(rate(un.Posterior(logits, process, x_t, t), process, x0), expected, 1e-12)
 
 
+def posterior(name, lazy):
+    """A process, data, and a prediction of ready logits, or of features and a head."""
+    process = FINITE[name]()
+    x0, x_t, t, logits = finite_case(process)
+    head, features = torch.nn.Linear(4, process.space.size, dtype=F64), randn(*x0.shape, 4, seed=5)
+    return process, x0, un.Posterior(features, process, x_t, t, head=head) if lazy else un.Posterior(logits, process, x_t, t)
+
+
 @pytest.mark.parametrize("name", [name for name in FINITE if name.startswith("masking")])
 @pytest.mark.parametrize("lazy", [False, True])
 def test_a_head_that_visits_all_gives_the_same(name, lazy, monkeypatch):
     """As on an accelerator, where to list the masked coordinates would make the host wait."""
-    process = FINITE[name]()
-    x0, x_t, t, logits = finite_case(process)
-    head = torch.nn.Linear(4, process.space.size, dtype=F64)
-    features = randn(*x0.shape, 4, seed=5)
-    prediction = un.Posterior(features, process, x_t, t, head=head) if lazy else un.Posterior(logits, process, x_t, t)
+    process, x0, prediction = posterior(name, lazy)
     with torch.no_grad():
         masked_only = rate(prediction, process, x0)
         monkeypatch.setattr(closed_forms, "visits_all", lambda x0, size: True)
@@ -222,11 +226,8 @@ def test_a_head_that_visits_all_gives_the_same(name, lazy, monkeypatch):
 @pytest.mark.parametrize("lazy", [False, True])
 def test_chunks_do_not_matter(name, lazy, monkeypatch):
     """The streamed uniform divergence gives the same numbers for any chunk, from logits or from features and a head."""
-    process = FINITE[name]()
-    x0, x_t, t, logits = finite_case(process)
-    head = torch.nn.Linear(4, process.space.size, dtype=F64)
-    features = randn(*x0.shape, 4, seed=5)
-    prediction = un.Posterior(features, process, x_t, t, head=head) if lazy else un.Posterior(logits, process, x_t, t)
+    process, x0, prediction = posterior(name, lazy)
+    x_t, t = prediction.x_t, prediction.t
     with torch.no_grad():
         whole = rate(prediction, process, x0)
         assert_near(whole, divergence(process.reverse(x_t, x0, t), prediction), 1e-10)
