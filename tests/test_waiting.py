@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import unnoise as un
 from unnoise.networks.presets import default_network, default_predicts
-from unnoise.objectives import Observed
+from unnoise.objectives import Observed, Stratified
 from unnoise.self_conditioning import one_pass
 
 META = torch.device("meta")
@@ -46,6 +46,7 @@ PROCESSES = {
     "masking images": lambda: un.Masking(4, (8, 8)),
     "uniform": lambda: un.Uniform(5, (6,)),
     "uniform by columns": lambda: un.Uniform([2, 3, 4], (3,)),
+    "ordinals": lambda: un.RateMatrix(un.rates.nearest_neighbour(4), (8, 8), un.schedules.Cosine(), method="eigen"),
     "numbers": lambda: un.Gaussian((3,)),
     "images": lambda: un.Gaussian((8, 8)),
     "table": lambda: un.Product(a=un.Gaussian((1,)), c=un.Masking([2, 3, 4], (3,))),
@@ -95,6 +96,14 @@ def test_nor_under_a_weighting_with_a_decoder(weighting):
     assert not copies_of(objective, x0)
 
 
+def test_nor_under_cross_entropy():
+    process = PROCESSES["ordinals"]()
+    x0 = empty(process)
+    objective = un.Objective(denoiser_on_meta(process), un.weightings.CrossEntropy(), times=Stratified())
+    objective.loss_only = True
+    assert not copies_of(objective, x0)
+
+
 def test_nor_with_self_conditioning():
     process = PROCESSES["masking"]()
     denoiser, x0 = denoiser_on_meta(process, self_condition=True), empty(process)
@@ -107,7 +116,7 @@ def test_nor_with_self_conditioning():
     assert not copies.found
 
 
-@pytest.mark.parametrize("name", ["masking", "uniform", "numbers", "table"])
+@pytest.mark.parametrize("name", ["masking", "uniform", "ordinals", "numbers", "table"])
 def test_a_fixed_grid_hands_over_its_times_and_nothing_else(name):
     """More steps make no more copies."""
     process = PROCESSES[name]()

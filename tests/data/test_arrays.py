@@ -8,6 +8,7 @@ import torch
 
 from unnoise.data.arrays import Array, idx, is_idx, load
 from unnoise.data.base import BadData
+from unnoise.processes import Masking
 
 RNG = np.random.default_rng(0)
 CASES = {
@@ -50,6 +51,30 @@ def test_levels_as_categories(tmp_path, name):
     array, x = Array.fit(tmp_path / "a.npy", categories=True)
     assert x.dtype == torch.int64 and np.array_equal(array.values(x).astype(int), CASES[name].astype(int))
     assert array.process().space.size == array.levels
+
+
+def test_the_noise_of_levels(tmp_path):
+    """Steps to neighbours unless there are two levels only, or masking is asked for; what fits nothing is named."""
+    path = _saved(tmp_path, CASES["images"])
+    ordinal, _ = Array.fit(path, categories=True)
+    assert ordinal.noise == "ordinal" and "neighbouring" in ordinal.lines()[0].process
+    kept = Array.from_json(ordinal.to_json()).process()
+    x = torch.full((1, *ordinal.shape), 100)
+    law = kept.marginal(x, 0.05).probs[0, 0, 0]
+    near = (torch.arange(len(law)) - 100).abs() <= 30  # 0.9 sqrt(gamma) of a half-width of 128, gamma = (0.05 pi/2)^2/2
+    assert float(law[near].sum()) > 0.99 and float(law[~near].sum()) > 0
+    masked, _ = Array.fit(path, categories=True, noise="masking")
+    assert isinstance(masked.process(), Masking)
+    bits, _ = Array.fit(_saved(tmp_path, CASES["bits"]), categories=True)
+    assert bits.noise == "masking"
+    for options, message in (
+        ({"categories": True, "noise": "uniform"}, "noised by ordinal or masking"),
+        ({"noise": "ordinal"}, "numbers have Gaussian noise"),
+    ):
+        with pytest.raises(BadData, match=message):
+            Array.fit(path, **options)
+    with pytest.raises(BadData, match="one level only"):
+        Array.fit(_saved(tmp_path, np.zeros((3, 4, 4), np.uint8)), categories=True, noise="ordinal")
 
 
 def test_levels_keep_their_place_in_their_bin(tmp_path):

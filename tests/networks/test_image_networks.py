@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from unnoise.networks import MLP, MLPConfig, SmallUNet, SmallUNetConfig, TimeEmbedding
-from unnoise.networks.embedding import fourier_of_time, fourier_of_value
+from unnoise.networks.blocks import uncompiled
+from unnoise.networks.embedding import by_indicators, fourier_of_time, fourier_of_value
 
 
 def stirred(network):
@@ -148,3 +149,35 @@ def test_noise_of_a_part_of_a_bin_is_seen_in_bfloat16():
         with torch.autocast("cpu", torch.bfloat16):
             change = (made(x + width / 6, T) - made(x, T)).abs().max()
         assert (float(change) > 0.01) == seen
+
+
+def test_a_table_by_indicators_is_the_table():
+    table, index = torch.nn.Embedding(5, 3, dtype=torch.float64), torch.randint(5, (40, 2))
+    weight = torch.randn(40, 2, 3, dtype=torch.float64)
+    found = []
+    for rows in (table(index), by_indicators(table, index)):
+        (gradient,) = torch.autograd.grad((rows * weight).sum(), table.weight)
+        found.append((rows.detach(), gradient))
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
+
+
+def test_other_sizes_are_not_compiled_for():
+    class Own(torch.nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    compiled, network = [], Own(3, 2)
+
+    def backend(graph, inputs):
+        compiled.append(inputs)
+        return graph.forward
+
+    network.compile(backend=backend)
+    network(torch.ones(4, 3))
+    with uncompiled(network):
+        expected = network(torch.ones(5, 3))
+    assert len(compiled) == 1
+    torch.testing.assert_close(network(torch.ones(5, 3)), expected)
+    assert len(compiled) == 2
+    with uncompiled(torch.nn.Linear(3, 2)):
+        assert network(torch.ones(5, 3)).shape == (5, 2)

@@ -10,6 +10,7 @@ import unnoise as un
 from unnoise.training import TrainConfig, split
 from unnoise.training.data_order import Cursor, InMemory, Order, batches
 from unnoise.training.ema import EMA
+from unnoise.training.optimiser import Optimiser
 from unnoise.training.validation import validate
 
 CPU = torch.device("cpu")
@@ -120,3 +121,35 @@ def test_the_standard_errors_of_the_bound_mean_what_they_say():
     again = validate(denoiser, InMemory(x0), torch.arange(50), alone, 16, 2, seed)
     assert again == result  # a fixed noise
     assert validate(denoiser, InMemory(x0), torch.arange(50), alone, 16, 2, seed + 1) != result
+
+
+@pytest.mark.parametrize("optimiser", ["adamw", "muon"])
+def test_moments_that_were_saved_lie_as_the_weights_do(optimiser):
+    """Convolutions keep their channels last; an update by moments in another order in memory would be another one."""
+    config, data = TrainConfig(steps=1, optimiser=optimiser), torch.randn(4, 3, 6, 6)
+    never = torch.zeros(())
+
+    def updated(module, by, times):
+        for _ in range(times):
+            module(data).square().sum().backward()
+            by.update(1e-2, never)
+
+    def made():
+        torch.manual_seed(0)
+        layers = torch.nn.Conv2d(3, 5, 3), torch.nn.Conv2d(5, 2, 3), torch.nn.Conv2d(2, 2, 1)
+        return torch.nn.Sequential(*layers).to(memory_format=torch.channels_last)
+
+    whole, first, second = made(), made(), made()
+    updated(whole, Optimiser(whole, config), 4)
+    before = Optimiser(first, config)
+    updated(first, before, 2)
+    second.load_state_dict(first.state_dict())
+    after = Optimiser(second, config)
+    saved = {name: value.clone(memory_format=torch.contiguous_format) for name, value in before.state_dict().items()}
+    after.load_state_dict(saved)
+    updated(second, after, 2)
+    for a, b in zip(whole.parameters(), second.parameters(), strict=True):
+        assert torch.equal(a, b)
+    for name, value in after.state_dict().items():
+        if value.ndim == 4:
+            assert value.stride() == after.named[name.split(":", 1)[1]].stride()

@@ -86,7 +86,7 @@ class Train:
     """Take the levels of an array as ordinal categories rather than numbers."""
 
     noise: str | None = None
-    """What sequences are noised by: masking, unless told uniform."""
+    """What sequences are noised by: masking, unless told uniform; and --categories of an array: ordinal or masking."""
 
     columns: Path | None = None
     """A YAML file with kinds for columns that were misunderstood: `age: number`, `zip: category`, `id: drop`."""

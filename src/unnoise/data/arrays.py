@@ -4,6 +4,9 @@ The first axis counts examples.  Floats are numbers; they are centred and scaled
 coordinate, images (two axes or more) as a whole.  Small integers are levels: as numbers, each level is a bin of width
 2/levels in [-1, 1] and the middle of its bin stands for it; as categories, a level is a category.  An axis of 1 or 3
 channels may be first or last; states have it first.
+
+Categories are noised by steps to the next level up or down, `ordinal`, or by masking.  The former keeps a level near what it
+was for a while, as Gaussian noise does.
 """
 
 import gzip
@@ -21,12 +24,14 @@ from torch import Tensor
 from unnoise.data.base import BadData, Format, Line
 from unnoise.data.files import read_bytes, suffix_of, write_bytes
 from unnoise.objectives.decoders import DiscretisedGaussian
-from unnoise.processes import Gaussian, Masking, Process
+from unnoise.processes import Gaussian, Masking, Process, RateMatrix, rates
 from unnoise.schedules import Cosine
 from unnoise.shapes import Tree
 
 IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 LEVELS = 256  # distinct integers of an array that counts as levels
+MANY = 3  # levels that are noised as ordinals unless told otherwise
+NOISES = {"ordinal": "steps to neighbouring levels, cosine schedule", "masking": "Masking"}
 
 
 @dataclass(kw_only=True)
@@ -41,12 +46,13 @@ class Array(Format):
     levels: int = 0  # number of levels of integers; 0: floats
     low: int = 0  # the lowest level
     categories: bool = False
+    noise: str = "masking"  # of categories
     channels_last: bool = False
     mean: list[float] | None = None  # one for all coordinates, or one each
     scale: list[float] | None = None
 
     @classmethod
-    def fit(cls, path: Path, categories: bool = False) -> tuple["Array", Tree]:
+    def fit(cls, path: Path, categories: bool = False, noise: str | None = None) -> tuple["Array", Tree]:
         values = load(path)
         if values.dtype == bool:
             values = values.astype(np.uint8)
@@ -69,12 +75,25 @@ class Array(Format):
             else:
                 mean, scale = np.array([flat.mean()]), np.array([flat.std()])
             own.mean, own.scale = mean.tolist(), np.where(scale > 0, scale, 1.0).tolist()
+        if categories:
+            own.noise = noise or ("ordinal" if own.levels >= MANY else "masking")
+            own._check_noise()
+        elif noise is not None:
+            raise BadData(
+                f"--noise {noise}: numbers have Gaussian noise; it is for levels as --categories, or for sequences"
+            )
         return own, own._encode(values, path)
+
+    def _check_noise(self) -> None:
+        if self.noise not in NOISES:
+            raise BadData(f"--noise {self.noise}: the levels of an array are noised by {' or '.join(NOISES)}")
+        if self.noise == "ordinal" and self.levels < 2:
+            raise BadData("--noise ordinal: there is one level only, with none beside it: leave it out")
 
     def lines(self) -> list[Line]:
         size = " × ".join(map(str, self.shape)) or "one number"
         if self.categories:
-            return [Line(f"array {size}", "ordinal categories", f"{self.levels} levels from {self.low}", "Masking")]
+            return [Line(f"array {size}", "ordinal categories", f"{self.levels} levels from {self.low}", NOISES[self.noise])]
         what = (
             f"{self.levels} levels from {self.low}"
             if self.levels
@@ -92,7 +111,11 @@ class Array(Format):
         return (self.shape[-1], *self.shape[:-1]) if self.channels_last else tuple(self.shape)
 
     def process(self) -> Process:
-        return Masking(self.levels, self.state_shape) if self.categories else Gaussian(self.state_shape, Cosine())
+        if not self.categories:
+            return Gaussian(self.state_shape, Cosine())
+        if self.noise == "masking":
+            return Masking(self.levels, self.state_shape)
+        return RateMatrix(rates.nearest_neighbour(self.levels), self.state_shape, Cosine(), method="eigen")
 
     def objective_options(self) -> dict[str, Any]:
         """Levels as numbers: the bound is that of the levels, with the last word at the noise of a sixth of a bin."""

@@ -44,7 +44,7 @@ class Reading:
     """Take the levels of an array as categories rather than numbers."""
 
     noise: str | None = None
-    """What sequences are noised by: masking, unless told uniform."""
+    """What sequences are noised by: masking, unless told uniform; and levels of an array: ordinal or masking."""
 
     columns: Path | None = None
     """A YAML file with a kind for columns of a table that were misunderstood: `age: number`, `zip: category`, `id: drop`."""
@@ -65,12 +65,12 @@ def _reader(path: Path, how: Reading) -> Callable[[], tuple[Format, Tree]]:
     if suffix in TABLES and is_smiles_table(path) and how.columns is None:
         return lambda: Sequences.fit(path, "smiles", how.length, padded=True, noise=noise)
     array = suffix in ARRAYS or (suffix not in (*TABLES, *TEXTS, *FASTA) and is_idx(path))
-    if how.noise is not None and (array or suffix in TABLES):
-        raise BadData(f"--noise {how.noise}: is for sequences, and {path} holds none: leave it out")
+    if how.noise is not None and suffix in TABLES:
+        raise BadData(f"--noise {how.noise}: is for sequences and for levels of arrays, and {path} is a table: leave it out")
     if suffix in TABLES:
         return lambda: Table.fit(path, overrides(how.columns), how.encoding)
     if array:
-        return lambda: Array.fit(path, how.categories)
+        return lambda: Array.fit(path, how.categories, how.noise)
     form = "fasta" if suffix in FASTA or read_bytes(path)[:1] == b">" else "text" if suffix in TEXTS else ""
     if not form:
         known = ", ".join((*TABLES, *TEXTS, *FASTA, *ARRAYS))

@@ -19,6 +19,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from unnoise.kernels.noise import available
+from unnoise.networks.blocks import compile_network, uncompiled
 from unnoise.networks.presets import PRESETS
 from unnoise.networks.transformer import SequenceTransformer, SequenceTransformerConfig
 from unnoise.shapes import Float, Int
@@ -44,7 +46,8 @@ class Judge:
     @torch.no_grad()
     def log_prob(self, x: Int[Tensor, "rows length"], batch: int = 256) -> Float[Tensor, "rows"]:
         device = next(self.model.parameters()).device
-        return torch.cat([self.model.log_prob(part.to(device)).double().cpu() for part in x.split(batch)])
+        with uncompiled(self.model):
+            return torch.cat([self.model.log_prob(part.to(device)).double().cpu() for part in x.split(batch)])
 
 
 def train_judge(
@@ -67,6 +70,8 @@ def train_judge(
     model = _network(size, preset, 0 if windows else train.shape[1], seed).to(device)
     config = TrainConfig(steps=1, lr=lr, optimiser=optimiser, weight_decay=0.1 if optimiser == "muon" else 0.01)
     updates, never = Optimiser(model, config), torch.zeros((), device=device)
+    if available(device):
+        compile_network(model)
     order = torch.Generator().manual_seed(seed)
     best: tuple[float, dict[str, Tensor]] = (float("inf"), {})
     train, waited, step, began = train.to(device), 0, 0, perf_counter()
@@ -178,6 +183,6 @@ def load_judge(folder: Path, about: dict[str, Any]) -> Judge | None:
 def _nats(model: SequenceTransformer, held: Tensor, half) -> float:
     """Nats per symbol on held-out rows."""
     device = next(model.parameters()).device
-    with half:
+    with half, uncompiled(model):
         total = sum(float(-model.log_prob(part.to(device)).double().sum()) for part in held.split(256))
     return total / held.numel()

@@ -37,8 +37,7 @@ if triton is not None:
         tl.store(out, _mix(_mix(tl.load(key)) ^ label))
 
     @triton.jit
-    def _numbers(rows, out, key_low, key_high, width, total, NORMAL: tl.constexpr, BLOCK: tl.constexpr):
-        key = (key_high.to(tl.int64) << 32) | key_low.to(tl.int64)
+    def _write(rows, out, key, width, total, NORMAL: tl.constexpr, BLOCK: tl.constexpr):
         index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
         inside = index < total
         row = _mix(tl.load(rows + index // width, mask=inside, other=0) ^ key)
@@ -49,16 +48,12 @@ if triton is not None:
         tl.store(out + index, value.to(out.dtype.element_ty), mask=inside)
 
     @triton.jit
+    def _numbers(rows, out, key_low, key_high, width, total, NORMAL: tl.constexpr, BLOCK: tl.constexpr):
+        _write(rows, out, (key_high.to(tl.int64) << 32) | key_low.to(tl.int64), width, total, NORMAL, BLOCK)
+
+    @triton.jit
     def _numbers_of_held_key(rows, out, held, width, total, NORMAL: tl.constexpr, BLOCK: tl.constexpr):
-        key = tl.load(held)
-        index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-        inside = index < total
-        row = _mix(tl.load(rows + index // width, mask=inside, other=0) ^ key)
-        bits = _mix(_mix(row + (index % width) * -7046029254386353131) ^ key)
-        value = (((bits >> 12) & 0xFFFFFFFFFFFFF).to(tl.float64) + 0.5) * 2.220446049250313e-16
-        if NORMAL:
-            value = libdevice.normcdfinv(value)
-        tl.store(out + index, value.to(out.dtype.element_ty), mask=inside)
+        _write(rows, out, tl.load(held), width, total, NORMAL, BLOCK)
 
 
 def halves(value: int) -> tuple[int, int]:

@@ -66,6 +66,18 @@ class Modulation(nn.Module):
         return self.linear(c).chunk(self.parts, -1)
 
 
+def looked_up(table: nn.Embedding, index: Tensor) -> Tensor:
+    """The rows of a small table."""
+    return by_indicators(table, index) if index.device.type == "cuda" else table(index)
+
+
+def by_indicators(table: nn.Embedding, index: Tensor) -> Tensor:
+    """The same as a product of matrices: on an accelerator the gradients of many entries that share few rows would otherwise
+    be added up one behind another."""
+    indicators = index.unsqueeze(-1) == torch.arange(table.num_embeddings, device=index.device)
+    return indicators.to(table.weight.dtype) @ table.weight
+
+
 def zeroed(linear: nn.Linear) -> nn.Linear:
     """A last layer that says nothing at first: velocity 0, uniform logits."""
     nn.init.zeros_(linear.weight)

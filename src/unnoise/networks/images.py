@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from unnoise.networks.base import register, require
 from unnoise.networks.blocks import Attention
-from unnoise.networks.embedding import Modulation, TimeEmbedding, rms_norm, zeroed
+from unnoise.networks.embedding import Modulation, TimeEmbedding, looked_up, rms_norm, zeroed
 from unnoise.shapes import Float
 
 GROUPS = 8
@@ -137,6 +137,7 @@ class SmallUNet(nn.Module):
             self.out = nn.Conv2d(channels, self.channels * config.entries, 3, padding=1)
             nn.init.zeros_(self.out.weight)
             nn.init.zeros_(self.out.bias)  # type: ignore[arg-type]
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as the device's convolutions want it
 
     def _stem(self, x: Tensor, previous: Tensor | None) -> Float[Tensor, "batch width height breadth"]:
         config, dtype = self.config, self.inward.weight.dtype
@@ -161,7 +162,7 @@ class SmallUNet(nn.Module):
         h = self.inward(values)
         if self.table is not None:
             own = torch.arange(self.channels, device=x.device).reshape(-1, 1, 1) * (config.size + config.extra)
-            h = h + self.table(x + own).sum(1).permute(0, 3, 1, 2)
+            h = h + looked_up(self.table, x + own).sum(1).permute(0, 3, 1, 2)
         return h
 
     def _body(self, x: Tensor, t: Tensor, previous: Tensor | None) -> Tensor:

@@ -32,7 +32,7 @@ from unnoise.objectives.times import Count, Grid, Importance, Quadrature, Strati
 from unnoise.objectives.weightings import Bound as BoundWeighting
 from unnoise.objectives.weightings import Weighting
 from unnoise.predictions import Posterior
-from unnoise.processes import Chain, FiniteProcess, Gaussian, Masking, Process, Product, Thinning
+from unnoise.processes import Chain, DenseProcess, FiniteProcess, Gaussian, Masking, Process, Product, Thinning
 from unnoise.shapes import Float, Int, Tree
 from unnoise.spaces import batch_size, first_leaf, map_leaves
 
@@ -128,7 +128,7 @@ class _Evaluation:
     def rate(self, x0: Tree, x_t: Tree, t: Tensor, condition: dict) -> Tensor:
         return BoundWeighting().rate(self.denoiser(x_t, t, **condition), self.process, x0, self.fast)
 
-    def diffusion(self, times: Times) -> tuple[Tensor, Tensor | None]:
+    def diffusion(self, times: Times, loss_only: bool = False) -> tuple[Tensor, Tensor | None]:
         """The integral, and its weighted form where a weighting is not the bound itself."""
         visits, noise = times.visit(self.process, self.x0, self.low, self.noise), self.noise.at("state")
         if self.weighting.is_bound:
@@ -140,7 +140,8 @@ class _Evaluation:
             prediction = self.denoiser(x_t, t, **self.condition)
             weighted = weighted + weight * self.weighting.rate(prediction, self.process, self.x0, self.fast)
             with torch.no_grad():
-                total = total + weight * BoundWeighting().rate(prediction, self.process, self.x0, self.fast)
+                rate = BoundWeighting().rate(prediction, self.process, self.x0, self.fast) if not loss_only else torch.nan
+                total = total + weight * rate
         return total, weighted
 
     def chain_steps(self, i: Int[Tensor, "visits batch"], noise: Noise) -> Tensor:
@@ -209,7 +210,8 @@ class Objective(nn.Module):
     """Denoiser + bound + weighting in one module, so that data-parallel wrapping covers every parameter.
 
     `forward(x0)` returns a `Bound`: one random time per row unless `times` says otherwise.  With `loss_only = True` nothing
-    is computed that the loss does not need: under a weighting a reconstruction that asks the network is left out, as NaN.
+    dear is computed that the loss does not need: under a weighting a reconstruction that asks the network, or a bound by
+    matrices, is left out, as NaN.
     """
 
     loss_only = False
@@ -265,6 +267,9 @@ class Objective(nn.Module):
         run = _Evaluation(
             self.denoiser, x0, self.weighting, self.decoder, self.cutoff, self.exact, self.fast, noise, condition
         )
+        if self.loss_only and not self.weighting.is_bound and isinstance(run.process, DenseProcess):
+            none, weighted = run.diffusion(self.times, loss_only=True)
+            return Bound(none, none, none, weighted)
         prior = self.denoiser.process.prior_kl(x0)
         if looks(prior) and bool(prior.isinf().any()):
             raise ValueError(

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from unnoise.laws import sum_coordinates
-from unnoise.objectives.closed_forms import rate, squared_error_weight
+from unnoise.objectives.closed_forms import rate, squared_error_weight, visits_all
 from unnoise.predictions import (
     Clean,
     ContinuousPrediction,
@@ -38,6 +38,7 @@ from unnoise.predictions import (
     RawPosterior,
 )
 from unnoise.processes import Masking, Process, Product
+from unnoise.processes.finite import at
 from unnoise.schedules import Schedule
 from unnoise.shapes import Float, Tree
 
@@ -48,6 +49,7 @@ class Weighting(ABC):
     """Turns a prediction into the integrand that training minimises."""
 
     is_bound = False
+    even = False  # whether it is about as large at all times, so that these are drawn evenly
 
     def rate(self, prediction: Prediction, process: Process, x0: Tree, fast: bool = True) -> Float[Tensor, "batch"]:
         prediction = prediction.by_leaf()
@@ -149,17 +151,23 @@ class CrossEntropy(Weighting):
     contain it.  Under masking the evidence is constant.
     """
 
+    even = True
+
     def leaf_rate(self, prediction, process, x0, fast):
         if not isinstance(prediction, FinitePrediction):
             return rate(prediction, process, x0, fast)
-        rows = process.movable(prediction.x_t)
+        moves = process.movable(prediction.x_t)
         if isinstance(process, Masking):
-            loss = -prediction.to(Posterior).log_prob(x0, rows)
+            posterior = prediction.to(Posterior)
+            if not visits_all(x0, process.space.size):
+                own = -posterior.log_prob(x0, moves)
+                return sum_coordinates(torch.zeros(x0.shape, dtype=own.dtype, device=x0.device).masked_scatter(moves, own))
+            loss = -posterior.log_prob(x0)
+        elif isinstance(prediction, Posterior):
+            loss = -prediction.log_prob_given_all(x0)
         else:
-            log_probs = prediction.to(RawPosterior).log_probs()
-            loss = -log_probs.gather(-1, x0.unsqueeze(-1)).squeeze(-1)[rows]
-        index = torch.arange(x0.shape[0], device=x0.device).reshape(-1, *[1] * (x0.ndim - 1)).expand(x0.shape)[rows]
-        return torch.zeros(x0.shape[0], dtype=loss.dtype, device=x0.device).index_add(0, index, loss)
+            loss = -at(prediction.to(RawPosterior).log_probs(), x0).squeeze(-1)
+        return sum_coordinates(torch.where(moves, loss, 0.0))
 
 
 class Leaves(Weighting):

@@ -155,6 +155,12 @@ class Posterior(_CleanLaw):
     def log_theta(self) -> Float[Tensor, "batch *shape size"]:
         return self.process.carry_over(self.x_t, self._log_softmax(self._logits()))
 
+    def log_prob_given_all(self, x0: Int[Tensor, "batch *shape"]) -> Float[Tensor, "batch *shape"]:
+        """log q(x_0^k | all of x_t) in one pass over the logits and the evidence."""
+        logits = self._logits()
+        evidence = self.process.log_evidence(self.x_t, None, self.t)[..., : self.process.space.size].to(logits.dtype)
+        return at(self._log_softmax(logits + evidence), x0).squeeze(-1)
+
     def log_prob(self, x0: Int[Tensor, "batch *shape"], rows: Bool[Tensor, "batch *shape"] | None = None) -> Tensor:
         """log theta(x_0^k) in one pass over the logits: of all coordinates, or in a list of those chosen only."""
         logits = self._logits(rows)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from unnoise.generators.semigroup import Eigen, Semigroup, Series, Table, checked_entries, checked_rates
-from unnoise.laws import log_of
-from unnoise.processes.dense import Few, Full, TimeScaled, invert
+from unnoise.laws import Categorical, log_of
+from unnoise.processes.dense import Few, Full, TimeScaled, invert, rows_of
 from unnoise.processes.finite import float_dtype
 from unnoise.processes.rank_one import check_fit
 from unnoise.schedules import Linear, Schedule
@@ -84,6 +84,13 @@ class RateMatrix(TimeScaled):
             raise ValueError("coordinates with schedules of their own have no kernel in common")
         eye = torch.eye(self.state_space.size, dtype=torch.float64, device=t.device)
         return self.semigroup.apply_to(eye.expand(len(t), -1, -1), self.clock(s, t)[:, None]).mT
+
+    def marginal(self, x0: Tree, t: Tree) -> Categorical:
+        if not self._shares_kernel():
+            return super().marginal(x0, t)
+        x0 = self.state_space.check(x0, "x0")
+        columns = rows_of(self.kernel(*self._at(x0, None, t)).mT, x0)
+        return Categorical(log_of(columns).to(float_dtype(t)))
 
     def _shares_kernel(self) -> bool:
         """With more coordinates than states it is cheaper to form the kernel of a row once."""

@@ -42,7 +42,7 @@ class DenseProcess(FiniteProcess):
 
     def log_evidence(self, x_t: Tensor, s: Tree | None, t: Tree) -> Float[Tensor, "batch *shape size"]:
         *earlier, last = self.factors(*self._at(x_t, s, t))
-        rows = _rows(last, x_t).reshape(len(x_t), -1, self.state_space.size)
+        rows = rows_of(last, x_t).reshape(len(x_t), -1, self.state_space.size)
         for factor in reversed(earlier):
             rows = rows @ factor
         return log_of(rows.reshape(*x_t.shape, -1)).to(float_dtype(t))
@@ -54,10 +54,10 @@ class DenseProcess(FiniteProcess):
         return log_of(v.reshape(log_v.shape)).to(log_v.dtype)
 
     def log_rates_into(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]:
-        return without_self(_rows(self.log_rates(self.times(t, x)), x).to(float_dtype(t)), x)
+        return without_self(rows_of(self.log_rates(self.times(t, x)), x).to(float_dtype(t)), x)
 
     def log_rates_from(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]:
-        return without_self(_rows(self.log_rates(self.times(t, x)).mT, x).to(float_dtype(t)), x)
+        return without_self(rows_of(self.log_rates(self.times(t, x)).mT, x).to(float_dtype(t)), x)
 
     def inverse(self, q: Tree, s: Tree, t: Tree) -> Tree:
         """Q_{t|s}^{-1} q.  The inverse magnifies rounding by its norm, and is refused beyond 1e12: modes that relax faster
@@ -87,7 +87,8 @@ class DenseProcess(FiniteProcess):
     def prior(self, rows: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Law:
         if not hasattr(self, "_log_prior"):
             self._log_prior = self.log_prior().detach()
-        log_p = self._log_prior.to(dtype=dtype or torch.float64, device=device)
+        self._log_prior = self._log_prior.to(device)  # it stays where it was last asked for
+        log_p = self._log_prior.to(dtype or torch.float64)
         return Categorical(log_p.expand(rows, *self.space.shape, log_p.shape[-1]))
 
     def extra_repr(self) -> str:
@@ -220,7 +221,7 @@ def _plus(log_rates: Tensor, log_speed: Tensor) -> Tensor:
     return torch.where(log_rates > LOG_ZERO / 2, log_rates + log_speed, LOG_ZERO)
 
 
-def _rows(matrix: Float[Tensor, "batch size size"], x: Tensor) -> Float[Tensor, "batch *shape size"]:
+def rows_of(matrix: Float[Tensor, "batch size size"], x: Tensor) -> Float[Tensor, "batch *shape size"]:
     """The row of each coordinate's state."""
     flat = x.reshape(len(x), -1)
     return matrix[torch.arange(len(x), device=x.device)[:, None], flat].reshape(*x.shape, matrix.shape[-1])

@@ -5,18 +5,18 @@ sets a flag on the device, and while it is set none of the three moves: when the
 the bad update.  On CUDA an update may be recorded once and then launched as a whole (see `captured`).
 """
 
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from unnoise.denoiser import Denoiser
-from unnoise.networks.blocks import Block
+from unnoise.networks.blocks import compile_network, uncompiled
 from unnoise.noise import Noise
-from unnoise.objectives import Objective, Observed
-from unnoise.processes import Product
+from unnoise.objectives import Objective, Observed, Stratified
+from unnoise.processes import Masking, Product
 from unnoise.shapes import Tree
 from unnoise.training.captured import Captured
 from unnoise.training.config import WEIGHTINGS, TrainConfig
@@ -41,7 +41,8 @@ def objective_of(denoiser: Denoiser, config: TrainConfig, options: dict[str, Any
     weighting, process = WEIGHTINGS[config.weighting](), denoiser.process
     if isinstance(process, Product) and len(process.names) > 1 and config.observed > 0:
         return Observed(denoiser, config.observed, weighting=weighting, **options)
-    objective = Objective(denoiser, weighting, **options)
+    even = weighting.even and not isinstance(process, Masking)
+    objective = Objective(denoiser, weighting, **({"times": Stratified(), **options} if even else options))
     objective.loss_only = True
     return objective
 
@@ -53,7 +54,7 @@ class Learner:
         self.optimiser = Optimiser(self.denoiser, config)
         self.ema = EMA(self.denoiser, config.ema)
         if config.compile:
-            _compile(denoiser.network)
+            compile_network(denoiser.network)
         self.model = accelerator.prepare(objective_of(self.denoiser, config, options or {}))
         self.sums = torch.zeros(len(SUMMED), dtype=torch.float64, device=self.device)
         self.bad, self.good = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
@@ -106,9 +107,12 @@ class Learner:
             tensor.zero_()
         return dict(zip(SUMMED, values, strict=True)), int(good), bool(bad)
 
-    def shown(self) -> AbstractContextManager:
-        """The weights that are validated and sampled: the first averaged copy, if there is one."""
-        return self.ema.applied(self.denoiser, self.config.ema[0]) if self.config.ema else nullcontext()
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """For the length of a `with`, the weights to validate and sample from: the first averaged copy, if there is one."""
+        averaged = self.ema.applied(self.denoiser, self.config.ema[0]) if self.config.ema else nullcontext()
+        with averaged, uncompiled(self.denoiser):
+            yield
 
     def parts(self) -> Parts:
         """All of it as tensors by name, with the random state of every process (for networks with drop-out)."""
@@ -132,12 +136,3 @@ class Learner:
             torch.set_rng_state(parts["rng"]["cpu"][rank].clone())  # of its own memory: a view is misread
             if self.device.type == "cuda" and "cuda" in parts["rng"]:
                 torch.cuda.set_rng_state(parts["rng"]["cuda"][rank].clone(), self.device)
-
-
-def _compile(network: nn.Module) -> None:
-    """Compile the blocks of a transformer, which are alike and so compiled once, or else the network as a whole."""
-    blocks: list[nn.Module] = [part for part in network.modules() if isinstance(part, Block)]
-    for part in blocks or [network]:
-        part.compile()
-    if not blocks and hasattr(network, "features"):
-        network.features = torch.compile(network.features)  # type: ignore

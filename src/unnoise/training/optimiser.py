@@ -62,6 +62,8 @@ class Optimiser:
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         for name, p in self.by_adam.items():
             if f"step:{name}" in state:
-                self.adam.state[p] = {slot: state[f"{slot}:{name}"].to(p.device) for slot in SLOTS}
+                found = {slot: state[f"{slot}:{name}"].to(p.device) for slot in SLOTS}
+                laid_out = {slot: torch.empty_like(p).copy_(found[slot]) for slot in SLOTS if found[slot].shape == p.shape}
+                self.adam.state[p] = found | laid_out
         for name, momentum in self.muon.momenta.items() if self.muon else ():
             momentum.copy_(state[f"momentum:{name}"])
