@@ -40,7 +40,7 @@ def as_times(t: Any, batch: int, device: torch.device, name: str = "t") -> Tenso
         bad = ~((t >= 0) & (t <= 1))
         if bool(bad.any()):
             raise ValueError(f"{name} = {t[bad].flatten()[0].item():g} lies outside [0, 1] (0 is data, 1 is noise)")
-    return t.expand(batch)
+    return t if t.ndim and len(t) == batch else t.expand(batch)
 
 
 def ordered(s: Tensor, t: Tensor) -> None:

@@ -268,6 +268,22 @@ def test_many_coordinates_share_a_kernel():
             close(a, b, 1e-13)
 
 
+def test_the_kernel_kept_is_that_of_the_times_asked_for():
+    base, fresh = rates.nearest_neighbour(3), lambda: un.RateMatrix(rates.nearest_neighbour(3), (4,))
+    process, x, t = un.RateMatrix(base, (4,)), torch.randint(3, (2, 4)), torch.tensor([0.3, 0.8], dtype=F64)
+    assert process._shares_kernel() and process.kernel(None, t) is process.kernel(None, t)
+    close(process.log_evidence(x, None, t), fresh().log_evidence(x, None, t), 1e-14)
+    t[0] = 0.5
+    close(process.marginal(x, t).probs, fresh().marginal(x, t).probs, 1e-14)
+    close(process.log_evidence(x, t / 2, t), fresh().log_evidence(x, t / 2, t), 1e-14)
+    learned = un.RateMatrix(base, (4,), schedules.Learned())
+    before = learned.marginal(x, t).probs.detach()
+    with torch.no_grad():
+        for p in learned.parameters():
+            p.add_(1.0)
+    assert float((learned.marginal(x, t).probs.detach() - before).abs().max()) > 1e-3
+
+
 @pytest.mark.parametrize("name", ["nearest", "gaussian to a law", "banded", "similarity"])
 def test_eigenvectors_are_uniformization(name):
     base = BUILDERS[name]()

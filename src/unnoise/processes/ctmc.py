@@ -64,6 +64,8 @@ class RateMatrix(TimeScaled):
             self.base = Full(matrix)
         self._given_prior = None if prior is None else self._checked_prior(prior)
         self.cutoff = 0.0
+        # the kernel from the data asked for last: whoever draws x_t asks next what each x_0 has to say of it
+        self._last: tuple[Tensor, int, Tensor] | None = None
 
     def _checked_prior(self, prior: Tensor) -> Tensor:
         prior = torch.as_tensor(prior).double()
@@ -82,15 +84,19 @@ class RateMatrix(TimeScaled):
     def kernel(self, s: Tensor | None, t: Tensor) -> Float[Tensor, "batch size size"]:
         if self.schedule.shape:
             raise ValueError("coordinates with schedules of their own have no kernel in common")
+        if self._last is not None and self._last[0] is t and self._last[1] == t._version and s is None:
+            return self._last[2]
         eye = torch.eye(self.state_space.size, dtype=torch.float64, device=t.device)
-        return self.semigroup.apply_to(eye.expand(len(t), -1, -1), self.clock(s, t)[:, None]).mT
+        kernel = self.semigroup.apply_to(eye.expand(len(t), -1, -1), self.clock(s, t)[:, None]).mT
+        if s is None and next(self.parameters(), None) is None:  # a schedule that learns has another one next time
+            self._last = t, t._version, kernel
+        return kernel
 
     def marginal(self, x0: Tree, t: Tree) -> Categorical:
         if not self._shares_kernel():
             return super().marginal(x0, t)
         x0 = self.state_space.check(x0, "x0")
-        columns = rows_of(self.kernel(*self._at(x0, None, t)).mT, x0)
-        return Categorical(log_of(columns).to(float_dtype(t)))
+        return Categorical(rows_of(log_of(self.kernel(*self._at(x0, None, t))).to(float_dtype(t)).mT, x0))
 
     def _shares_kernel(self) -> bool:
         """With more coordinates than states it is cheaper to form the kernel of a row once."""

@@ -42,6 +42,8 @@ class DenseProcess(FiniteProcess):
 
     def log_evidence(self, x_t: Tensor, s: Tree | None, t: Tree) -> Float[Tensor, "batch *shape size"]:
         *earlier, last = self.factors(*self._at(x_t, s, t))
+        if not earlier and self.space.dimension > self.state_space.size:
+            return rows_of(log_of(last).to(float_dtype(t)), x_t)
         rows = rows_of(last, x_t).reshape(len(x_t), -1, self.state_space.size)
         for factor in reversed(earlier):
             rows = rows @ factor
