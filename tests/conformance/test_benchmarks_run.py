@@ -30,7 +30,7 @@ def test_text_quality(tmp_path):
         (tmp_path / f"{name}.fa").write_text(f">{name}\n{text}\n")
     files = [str(tmp_path / f"{name}.{kind}") for kind in ("txt", "fa") for name in ("train", "valid")]
     out = tmp_path / "figures.json"
-    options = ("--minutes=0.1", "--length=30", f"--json-out={out}", "--set", "panels=0")
+    options = ("--minutes=0.04", "--length=30", f"--json-out={out}", "--set", "panels=0")
     printed("text_quality.py", "--text", *files[:2], "--dna", *files[2:], *options)
     figures = json.loads(out.read_text())
     for job in ("text", "dna"):

@@ -1,7 +1,7 @@
 """`unnoise demo`: three small models of built-in data, trained and shown on one page.
 
     digits as numbers       8 x 8 pixels with 17 levels under Gaussian noise       beside a Gaussian fitted to them
-    digits as categories    the same levels as categories under masking            beside independent pixels
+    digits as categories    the same levels as categories, by steps up and down    beside independent pixels
     a mixed table           a census extract, numbers and categories together      beside independent columns
 
 All figures are nats per held-out example: the model's bound, above its negative log-likelihood, and that of the baseline.
