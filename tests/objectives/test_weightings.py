@@ -110,20 +110,59 @@ def test_only_the_bound_is_a_bound():
         assert float((weighting.rate(prediction, process, x0) / exact - 1).abs().max()) > 0.1
 
 
+def neighbours_errors(t, error, reach):
+    """The mean error of the rows next in time, one row at a time."""
+    order, found = t.argsort().tolist(), torch.empty_like(error)
+    for place, row in enumerate(order):
+        near = order[max(0, place - reach) : place] + order[place + 1 : place + 1 + reach]
+        found[row] = error[near].mean()
+    return found
+
+
 def test_balanced_weighs_relative_errors():
-    """b + late in value; its gradient is that of the squared error of v over its own size, times b + late."""
+    """(b + late) times the squared error of v, over what it is in the rows next in time, as a constant."""
     _, x0, prediction, error, alpha, sigma, slope = gaussian_case(SCHEDULES["cosine"], un.Velocity)
     value = prediction.value.clone().requires_grad_()
     process, told = prediction.process, un.Velocity(value, prediction.process, prediction.x_t, prediction.t)
     own = slope / 2 * error["eps"] / error["v"]
     loss = weightings.Balanced(late=5.0).rate(told, process, x0)
-    torch.testing.assert_close(loss, own + 5, rtol=1e-9, atol=0)
+    usual = neighbours_errors(prediction.t, error["v"], 8)
+    torch.testing.assert_close(loss, (own + 5) * error["v"] / usual, rtol=1e-9, atol=0)
     (gradient,) = torch.autograd.grad(loss.sum(), value)
     v = alpha[:, None] * (told.x_t - alpha[:, None] * x0) / sigma[:, None] - sigma[:, None] * x0
-    expected = ((own + 5) / error["v"])[:, None] * 2 * (value - v)
+    expected = ((own + 5) / usual)[:, None] * 2 * (value - v)
     torch.testing.assert_close(gradient, expected.detach(), rtol=1e-9, atol=1e-12)
     assert float(own[0] / own[-1]) > 100  # little noise still counts most
     assert not weightings.Balanced().is_bound
+
+
+def test_usual_errors_are_those_of_the_neighbours_in_time():
+    t, error = torch.rand(40, dtype=F64), torch.rand(40, dtype=F64)
+    for reach in (1, 3, 100):
+        torch.testing.assert_close(weightings.usual(t, error, reach), neighbours_errors(t, error, reach))
+    assert torch.equal(weightings.usual(t[:1], error[:1]), error[:1])
+
+
+def test_balanced_learns_the_mean_and_an_error_relative_to_itself_does_not():
+    """Where nothing of a skewed x_0 is left, the best guess is its mean: the gradient is 0 there, within 4 standard errors of
+    the mean over batches (a false alarm in 16,000).  Divided by its own error, the loss would favour what is common."""
+    process, mean = un.Gaussian((1,), schedules.Cosine()), 0.1
+    balanced, own = [], []
+    for seed in range(400):
+        noise = un.NoiseSource(seed, 64)
+        x0 = (noise.at("data").uniform((1,)) < mean).to(F64)  # mostly 0, now and then 1
+        t = 1 - 0.02 * noise.at("time").uniform()
+        guess = torch.full((64, 1), mean, dtype=F64, requires_grad=True)
+        x_t = process.marginal(x0, t).draw(noise.at("state"))
+        prediction = un.Clean(guess, process, x_t, t)
+        loss = weightings.Balanced().rate(prediction, process, x0)
+        balanced.append(float(torch.autograd.grad(loss.sum(), guess, retain_graph=True)[0].sum()))
+        error = weightings.V().rate(prediction, process, x0)
+        own.append(float(torch.autograd.grad((error / error.detach()).sum(), guess)[0].sum()))
+    for gradients, is_mean in ((balanced, True), (own, False)):
+        gradients = torch.tensor(gradients, dtype=F64)
+        far = abs(float(gradients.mean() / (gradients.std() / len(gradients) ** 0.5)))
+        assert (far < 4) == is_mean, far
 
 
 # -- categories -------------------------------------------------------------------------------------------------------

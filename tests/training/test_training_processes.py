@@ -37,8 +37,9 @@ def launched(folder, world: int) -> None:
     assert [child.returncode for child in children] == [0] * world, "\n".join(errors)
 
 
-def test_two_processes_give_the_losses_of_one(tmp_path):
-    options = {"steps": 12, "dropout": 0.0, "accumulate": 2, "validate_every": 6, "log_every": 1}
+@pytest.mark.parametrize("weighting", ["bound", "balanced"])
+def test_two_processes_give_the_losses_of_one(tmp_path, weighting):
+    options = {"weighting": weighting, "steps": 12, "dropout": 0.0, "accumulate": 2, "validate_every": 6, "log_every": 1}
     one, two = (small_run.make(tmp_path / name, small_run.Pairs(2.0), **options) for name in ("one", "two"))
     train(one, small_run.pairs())
     launched(two.folder, 2)

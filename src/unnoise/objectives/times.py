@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from unnoise.noise import Noise
+from unnoise.objectives.batches import rank, world
 from unnoise.processes import Masking, Process
 from unnoise.shapes import Float, Tree
 from unnoise.spaces import first_leaf
@@ -52,10 +53,7 @@ def rows_and_device(x0: Tree) -> tuple[int, torch.device]:
 
 def positions(rows: int, device: torch.device) -> tuple[Float[Tensor, "rows"], int]:
     """The places of these rows in the global batch (all workers' rows together), and its size."""
-    rank, world = 0, 1
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return torch.arange(rows, device=device, dtype=torch.float64) + rank * rows, rows * world
+    return torch.arange(rows, device=device, dtype=torch.float64) + rank() * rows, rows * world()
 
 
 def strata(rows: int, noise: Noise) -> Float[Tensor, "rows"]:

@@ -6,8 +6,8 @@ Gaussian weightings are named by the squared error that they weigh uniformly in 
     MinSNR       min(SNR, gamma) |x_0 - x_model|^2
     EDM          (s^2 + d^2)/(s d)^2 |x_0 - x_model|^2,  s = sigma/alpha, d the data's standard deviation
     Sigmoid      sigmoid(bias - log SNR) (-d log SNR/dt)/2 |eps - eps_model|^2
-    Balanced     (b + late) |v - v_model|^2 / e, where b |v - v_model|^2 is the bound's own integrand and e is the value of
-                 |v - v_model|^2 of this row, as a constant
+    Balanced     (b + late) |v - v_model|^2 / e, where b |v - v_model|^2 is the bound's own integrand and e is about what
+                 |v - v_model|^2 is at this time, as a constant: its mean over the other rows nearest in time
 
 They are no bounds and are meant plainly: where the noise is correlated, eps is that noise, and |.|^2 is the sum of squares
 of the data's own coordinates; only `Bound` whitens the error first.
@@ -15,7 +15,8 @@ of the data's own coordinates; only `Bound` whitens the error first.
 `Balanced` is for images.  Their bound is mostly about the last bits of pixels, at hardly any noise, and their looks are not:
 a training on the bound leaves few of its updates to what makes them look right, and one on a plain error knows nothing of
 the last bits.  Here a relative error counts alike at all times, but for b, which still grows like 1/t at little noise, and
-`late`, which is even over time.
+`late`, which is even over time.  A row's own error is no part of e: to divide by it would favour data that are easily
+guessed, and what is learned would not be the mean of x_0.
 
 `CrossEntropy` is the plain cross-entropy of the coordinates that can move.  On a product a Gaussian weighting concerns the
 numbers, `CrossEntropy` the categories, and the other leaves keep the bound; `Leaves(age=Simple(), ...)` names them.
@@ -27,6 +28,7 @@ import torch
 from torch import Tensor
 
 from unnoise.laws import sum_coordinates
+from unnoise.objectives.batches import gathered, rank
 from unnoise.objectives.closed_forms import rate, squared_error_weight, visits_all
 from unnoise.predictions import (
     Clean,
@@ -43,6 +45,7 @@ from unnoise.schedules import Schedule
 from unnoise.shapes import Float, Tree
 
 SMALLEST = 1e-6  # of a squared error that another is relative to
+NEIGHBOURS = 8  # rows on either side whose error is taken for usual
 
 
 class Weighting(ABC):
@@ -141,7 +144,24 @@ class Balanced(Weighting):
         if not isinstance(prediction, ContinuousPrediction):
             return own
         error = V().leaf_rate(prediction, process, x0, fast)
-        return (own + self.late * error) / error.detach().clamp_min(SMALLEST)
+        return (own + self.late * error) / usual(prediction.t, error.detach()).clamp_min(SMALLEST)
+
+
+def usual(t: Float[Tensor, "batch"], error: Float[Tensor, "batch"], reach: int = NEIGHBOURS) -> Float[Tensor, "batch"]:
+    """For each row the mean error of the `reach` rows just before it in time and as many after, itself left out, among the
+    rows of all processes together.  A row that is alone has its own."""
+    rows = len(t)
+    t, error = (gathered(value.double()) for value in (t, error))
+    order, total = t.argsort(), len(t)
+    if total == 1:
+        return error
+    sums = torch.cat([error.new_zeros(1), error[order].cumsum(0)])
+    place = torch.arange(total, device=t.device)
+    first, last = (place - reach).clamp_min(0), (place + reach + 1).clamp_max(total)
+    mean = (sums[last] - sums[first] - error[order]) / (last - first - 1)
+    found = torch.empty_like(mean).scatter(0, order, mean)
+    start = rank() * rows
+    return found[start : start + rows]
 
 
 class CrossEntropy(Weighting):
