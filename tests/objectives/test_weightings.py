@@ -144,8 +144,8 @@ def test_usual_errors_are_those_of_the_neighbours_in_time():
 
 
 def test_balanced_learns_the_mean_and_an_error_relative_to_itself_does_not():
-    """Where nothing of a skewed x_0 is left, the best guess is its mean: the gradient is 0 there, within 4 standard errors of
-    the mean over batches (a false alarm in 16,000).  Divided by its own error, the loss would favour what is common."""
+    """Where nothing of a skewed x_0 is left, the best guess is its mean: the gradient is 0 there, within 4 standard errors
+    over batches (a false alarm in 16,000).  Divided by its own error, the loss would favour what is common."""
     process, mean = un.Gaussian((1,), schedules.Cosine()), 0.1
     balanced, own = [], []
     for seed in range(400):
