@@ -41,7 +41,7 @@ def train_defaults(format: Format, rows: int, preset: str, device: torch.device 
     batch -= batch % 8 if batch > 8 else 0  # the same on one process and on several
     per_epoch = max(1, rows // batch)
     images = isinstance(format, Array) and len(format.shape) > 1
-    quick = available(device)  # updates that are compiled, and recorded: 6 to 17 times as many a second as launched singly
+    quick = available(device)  # updates that are compiled, and recorded: 4 to 17 times as many a second
     # the bound on held-out rows is to take a tenth of the time at most
     every = max(1, min(500, 2 * per_epoch)) if on_cpu else max(100, min(1000 if images else 500, 10 * per_epoch))
     more: dict[str, Any] = {}
