@@ -46,7 +46,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, help="use only the first so many images of the training file")
     parser.add_argument("--test-rows", type=int, help="and of the test file")
     parser.add_argument("--likelihood-rows", type=int, help="test rows for the flow: 128 on an accelerator, 8 without")
-    parser.add_argument("--classifier-steps", type=int, help="800 on an accelerator, 200 without")
+    parser.add_argument("--classifier-steps", type=int, help="2000 on an accelerator, 200 without")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
@@ -72,7 +72,7 @@ def real(
     """The classifier, and what it says of real images and of junk."""
     began = time.perf_counter()
     known, unseen = (pixels(load(file), array) for file in files)
-    steps, batch = (800, 256) if device == "cuda" else (200, 128)
+    steps, batch = (2000, 256) if device == "cuda" else (200, 128)
     steps = options.classifier_steps or steps
     recogniser = train_recogniser(known, labels[0], steps, batch=batch, seed=options.seed, device=device)
     said = recogniser(unseen)

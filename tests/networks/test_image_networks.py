@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from unnoise.networks import MLP, MLPConfig, SmallUNet, SmallUNetConfig, TimeEmbedding
-from unnoise.networks.blocks import uncompiled
+from unnoise.networks.compiled import uncompiled
 from unnoise.networks.embedding import by_indicators, fourier_of_time, fourier_of_value
 
 

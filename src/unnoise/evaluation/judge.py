@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from unnoise.kernels.noise import available
-from unnoise.networks.blocks import compile_network, uncompiled
+from unnoise.networks.compiled import compile_network, uncompiled
 from unnoise.networks.presets import PRESETS
 from unnoise.networks.transformer import SequenceTransformer, SequenceTransformerConfig
 from unnoise.shapes import Float, Int

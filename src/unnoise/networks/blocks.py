@@ -7,8 +7,6 @@ Rotary positions: the pair (a, b) of channels of a query or key at position n is
 query and a key then depends on the difference of their positions alone.
 """
 
-from contextlib import AbstractContextManager, nullcontext
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -130,18 +128,3 @@ class Block(nn.Module):
         shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = parts
         h = h + (1 + gate_1) * self.attention(modulate(rms_norm(h), shift_1, scale_1), by, causal)
         return h + (1 + gate_2) * self.perceptron(modulate(rms_norm(h), shift_2, scale_2))
-
-
-def compile_network(network: nn.Module) -> None:
-    """Compile the blocks of a transformer, which are alike and so compiled once, or else the network as a whole."""
-    blocks: list[nn.Module] = [part for part in network.modules() if isinstance(part, Block)]
-    for part in blocks or [network]:
-        part.compile()
-    if not blocks and hasattr(network, "features"):
-        network.features = torch.compile(network.features)  # type: ignore
-
-
-def uncompiled(network: nn.Module) -> AbstractContextManager:
-    """What was compiled runs as it is written, for the length of a `with`: for batches of other sizes than those trained."""
-    compiled = any(part._compiled_call_impl is not None for part in network.modules())
-    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()  # type: ignore[return-value]

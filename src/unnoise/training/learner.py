@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import Denoiser
-from unnoise.networks.blocks import compile_network, uncompiled
+from unnoise.networks.compiled import compile_network, uncompiled
 from unnoise.noise import Noise
 from unnoise.objectives import Objective, Observed, Stratified
 from unnoise.processes import Masking, Product

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from unnoise.denoiser import Denoiser
 from unnoise.noise import Noise
 from unnoise.objectives import Objective, Stratified, fit_schedule
+from unnoise.objectives.batches import world
 from unnoise.processes import Gaussian, Process, Product
 from unnoise.schedules import Cosine, CosineOffset, Learned, Linear, LinearBeta, LogSNRLinear, Schedule, Sigmoid
 from unnoise.shapes import Int, Tree
@@ -112,9 +113,9 @@ class Rounds:
             good = torch.stack([p.isfinite().all() for p in self.parameters]).all()
             for parameter, old in zip(self.parameters, before, strict=True):
                 parameter.copy_(torch.where(good, parameter, old))
-                if torch.distributed.is_available() and torch.distributed.is_initialized():  # the mean over processes
+                if world() > 1:  # the mean over processes
                     torch.distributed.all_reduce(parameter.data)
-                    parameter.div_(torch.distributed.get_world_size())
+                    parameter.div_(world())
 
     def _data(self, source: Source, step: int, device: torch.device) -> Tree:
         chosen = Noise(self.seed, STEPS * self.batch).at("schedule", step).uniform() * len(self.rows)
