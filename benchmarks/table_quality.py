@@ -46,20 +46,26 @@ def main() -> None:
     outcome = train(Run.create(folder, config), x0)
     trained = time.perf_counter() - began
     run = Run.open(folder)
-    result: dict = {"steps": outcome.step, "ended_by": outcome.reason, "bound": outcome.best, "training_s": trained}
+    result: dict = {}
+
+    def tell(name: str, value: dict) -> None:  # at once: scores take minutes where the host is busy
+        result[name] = value
+        print(name, json.dumps(value), flush=True)
+
+    ended = {"steps": outcome.step, "ended by": outcome.reason, "bound": outcome.best}
+    tell("training", {"seconds": trained, **ended})
     real, test = form.frame(x0), form.frame(form.encode(options.test, unseen="nearest"))
     for which in ("best", "last"):
         began = time.perf_counter()
         x, info = draw(run.denoiser(which=which), form, rows, steps=options.steps, batch=8192)
-        drawing = time.perf_counter() - began
+        drawn = {"drawing_s": time.perf_counter() - began, "calls": info.calls}
+        tell(f"drawing from the {which} state", drawn)
         score = tables.score(real, form.frame(x), test, options.target).json()
-        result[which] = {"drawing_s": drawing, "calls": info.calls, **score}
+        tell(which, {**drawn, **score})
     if not options.no_controls:
-        result["test file"] = {
-            **tables.score(real, test).json(),
-            "utility of real rows": tables.utility(real, test, options.target),
-        }
-        result["independent columns"] = tables.score(real, tables.shuffled(real)).json()
+        useful = tables.utility(real, test, options.target)
+        tell("test file", {**tables.score(real, test).json(), "utility of real rows": useful})
+        tell("independent columns", tables.score(real, tables.shuffled(real)).json())
     print(json.dumps(result, indent=1))
 
 

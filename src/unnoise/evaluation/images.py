@@ -8,6 +8,7 @@ about 99 % of unseen real images are recognised.  What the share of samples is w
 that training saw, and of one that it did not, halves of two classes put together (some of which are good digits).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,9 +73,13 @@ def network(channels: int, outputs: int) -> nn.Module:
     return nn.Sequential(*seen, nn.Flatten(), nn.Dropout(0.2), nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, outputs))
 
 
+def uniform(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    return torch.rand(*shape, generator=generator, device=generator.device)
+
+
 def moved(images: Tensor, generator: torch.Generator) -> Tensor:
     """Each a little turned, scaled and shifted."""
-    turn, scale, right, down = ((2 * torch.rand(4, len(images), generator=generator) - 1).to(images.device)).unbind()
+    turn, scale, right, down = (2 * uniform((4, len(images)), generator) - 1).unbind()
     turn, scale = 0.2 * turn, 1 + 0.1 * scale
     cos, sin = turn.cos() * scale, turn.sin() * scale
     rows = [torch.stack([cos, -sin, 0.12 * right], -1), torch.stack([sin, cos, 0.12 * down], -1)]
@@ -84,23 +89,22 @@ def moved(images: Tensor, generator: torch.Generator) -> Tensor:
 
 def pairs(labels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Rows, and for each of them a row of another class."""
-    other = torch.randperm(len(labels), generator=generator).to(labels.device)
+    other = torch.randperm(len(labels), generator=generator, device=generator.device)
     first = (labels != labels[other]).nonzero().squeeze(1)
     return first, other[first]
 
 
 def shuffled(images: Tensor, generator: torch.Generator) -> Tensor:
     """Every pixel from an image of its own."""
-    order = torch.rand(images.shape, generator=generator).argsort(0)
-    return images.gather(0, order.to(images.device))
+    return images.gather(0, uniform(images.shape, generator).argsort(0))
 
 
 def junk(images: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
     """What is no image: blends, where both are there to at least 30 %; shuffled pixels; noise."""
     first, second = pairs(labels, generator)
-    share = (0.3 + 0.4 * torch.rand(len(first), 1, 1, 1, generator=generator)).to(images.device)
+    share = 0.3 + 0.4 * uniform((len(first), 1, 1, 1), generator)
     few = max(1, len(images) // 4)
-    noise = torch.rand(few, *images.shape[1:], generator=generator).to(images.device)
+    noise = uniform((few, *images.shape[1:]), generator)
     return torch.cat([torch.lerp(images[first], images[second], share), shuffled(images, generator)[:few], noise])
 
 
@@ -132,12 +136,12 @@ def _fit(model: nn.Module, images: Tensor, labels: Tensor, steps: int, batch: in
     """AdamW, its rate falling to 0."""
     device = next(model.parameters()).device
     images, labels = images.to(device), labels.to(device)
-    generator = torch.Generator().manual_seed(int(torch.randint(2**31, ())))
+    generator = torch.Generator(device).manual_seed(int(torch.randint(2**31, ())))  # on the device
     optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01, fused=True)
     for step in range(steps):
         for group in optimiser.param_groups:
             group["lr"] = 2e-3 * min(1.0, (step + 1) / 50) * (1 - step / steps)
-        rows = torch.randint(len(images), (batch,), generator=generator).to(device)
+        rows = torch.randint(len(images), (batch,), generator=generator, device=device)
         x, y = moved(images[rows], generator), labels[rows]
         none = junk(x[: batch // 4], y[: batch // 4], generator)
         x, y = torch.cat([x, none]), torch.cat([y, y.new_full((len(none),), model[-1].out_features - 1)])  # type: ignore
@@ -154,7 +158,7 @@ def controls(images: Tensor, labels: Tensor, seed: int = 0) -> dict[str, Tensor]
     first, second = pairs(labels, generator)
     upper, lower = images[first].chunk(2, -2)[0], images[second].chunk(2, -2)[1]
     return {
-        "noise": torch.rand(images.shape, generator=generator),
+        "noise": uniform(images.shape, generator),
         "independent pixels": shuffled(images, generator),
         "means of two classes": (images[first] + images[second]) / 2,
         "halves of two classes": torch.cat([upper, lower], -2),
