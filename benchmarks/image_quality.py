@@ -52,11 +52,11 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def cut(path: Path, rows: int | None, folder: Path) -> Path:
-    """The file, or its first rows as a file of its own."""
+def cut(path: Path, rows: int | None, folder: Path, role: str) -> Path:
+    """The file, or its first rows as a file named by its role: those for training and for tests may have the same name."""
     if rows is None:
         return path
-    short = folder / f"{path.name.split('.')[0]}-{rows}.npy"
+    short = folder / f"{role}.npy"
     np.save(short, load(path)[:rows])
     return short
 
@@ -145,7 +145,10 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        files = [cut(options.train_images, options.rows, folder), cut(options.test_images, options.test_rows, folder)]
+        files = [
+            cut(options.train_images, options.rows, folder, "train"),
+            cut(options.test_images, options.test_rows, folder, "test"),
+        ]
         sources, ends = (options.train_labels, options.test_labels), (options.rows, options.test_rows)
         labels = [torch.as_tensor(load(p)[:n].astype(np.int64)) for p, n in zip(sources, ends, strict=True)]
         array, _ = Array.fit(files[0])

@@ -59,6 +59,15 @@ def test_bad_input_gives_status_2(capsys, arguments, message):
     assert status == 2 and message in err
 
 
+def test_an_interrupt_is_one_line_and_status_130(capsys, monkeypatch):
+    def stop(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unnoise.cli.Sample.run", stop)
+    status, out, err = run(capsys, "sample", "nowhere")
+    assert (status, out, err) == (130, "", "unnoise: interrupted\n")
+
+
 OWN = """
 import torch
 import unnoise as un

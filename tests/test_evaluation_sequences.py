@@ -91,6 +91,16 @@ def test_repetition_fools_the_judge_and_its_entropy_tells():
     assert real["judge_perplexity"] == pytest.approx(2 ** real["judge_bits"])
 
 
+def test_the_judge_does_not_count_what_follows_the_end():
+    """Its likelihood of the rows cut after their first END, per symbol of these."""
+    x = torch.tensor([[1, 2, 1, 3, 3, 3], [1, 3, 3, 3, 3, 3]])
+    judge = train_judge(x, x, 4, "tiny", steps=5, windows=False)
+    nats = -float(judge.log_prob(x[:1, :4]) + judge.log_prob(x[1:, :2])) / 6
+    found = sequences.SequenceScores(LINES, x, judge).score(x)
+    assert found["judge_bits"] == pytest.approx(nats / log(2), rel=1e-5)
+    assert -float(judge.log_prob(x).sum()) / 6 > nats + 0.1  # what the fillers would add
+
+
 def test_a_judge_is_kept_and_checked(tmp_path, monkeypatch):
     x, folder, trained = sticky(120, 16, 0), tmp_path / "judge", []
 

@@ -206,3 +206,89 @@ def test_the_command_says_how_it_conditioned(tmp_path, capsys):
     line = command(capsys, "sample", tmp_path / "p", "--given", "x=1", "--out", tmp_path / "n.npy", status=2)
     assert "--given" in line and "table" in line and len(line.strip().splitlines()) == 1
     assert not (tmp_path / "n.npy").exists()
+
+
+# -- what is known stays ----------------------------------------------------------------------------------------------
+
+
+def quick(path, folder, how=None, steps=2):
+    from unnoise.training import Run, Trainer
+    from unnoise.training.recipes import recipe
+
+    form, x0 = read(path, how or Reading())
+    run = Run.create(folder, recipe(form, 100, "tiny", steps=steps, batch_size=16, panels=0))
+    Trainer(run, x0).fit()
+    return form, run
+
+
+def test_known_numbers_of_a_table_stay_to_the_last_digit(tmp_path, capsys):
+    """Scores are float32, and nine digits are more than they hold."""
+    rng = np.random.default_rng(0)
+    table = np.char.mod("%d", rng.integers(10**8, 10**9, 400)), np.array(["a", "b"])[rng.integers(0, 2, 400)]
+    rows = [f"{n},{k}" for n, k in zip(*table, strict=True)]
+    (tmp_path / "t.csv").write_text("account,kind\n" + "\n".join(rows) + "\n")
+    form, run = quick(tmp_path / "t.csv", tmp_path / "run")
+    fresh = np.sort(rng.integers(2 * 10**8, 9 * 10**8, 60)).astype(str).tolist()
+    (tmp_path / "fresh.csv").write_text("account,kind\n" + "".join(f"{n},a\n" for n in fresh))
+    assert form.frame(form.encode(tmp_path / "fresh.csv"))["account"].astype(str).tolist() != fresh  # scores are too coarse
+    (tmp_path / "gaps.csv").write_text(
+        "account,kind\n" + "".join(f"{n},{'a' if i % 2 else ''}\n" for i, n in enumerate(fresh))
+    )
+    command(capsys, "infill", run.folder, tmp_path / "gaps.csv", "--steps", 4, "--out", tmp_path / "full.csv")
+    full = [line.split(",") for line in (tmp_path / "full.csv").read_text().splitlines()[1:]]
+    assert [line[0] for line in full] == fresh and {line[1] for line in full} == {"a", "b"}
+    number = fresh[7]
+    given = ("--given", f"account={number}", "--steps", 4)
+    command(capsys, "sample", run.folder, "-n", 3, *given, "--out", tmp_path / "s.parquet")
+    import pandas as pd
+
+    assert pd.read_parquet(tmp_path / "s.parquet")["account"].tolist() == [int(number)] * 3
+    told = command(capsys, "sample", run.folder, "-n", 3, "--given", f"account={number}.5", status=2)
+    assert "account" in told and "whole numbers" in told
+
+
+def test_no_sequence_ends_before_a_symbol_that_is_known(tmp_path, capsys):
+    """Hardly trained, a network draws END anywhere; what is known stays, and so does the length up to it."""
+    (tmp_path / "t.txt").write_text("\n".join(["the cat sat", "a dog", "the cow ate hay"] * 40))
+    form, run = quick(tmp_path / "t.txt", tmp_path / "run", Reading(padded=True))
+    lines = ["the c_t s_t", "____________d", "a _og", "_o_", "the cow"] * 12
+    (tmp_path / "gaps.txt").write_text("\n".join(lines) + "\n")
+    command(capsys, "infill", run.folder, tmp_path / "gaps.txt", "--out", tmp_path / "full.txt")
+    full = (tmp_path / "full.txt").read_text().splitlines()
+    assert len(full) == len(lines)
+    for line, gappy in zip(full, lines, strict=True):
+        last = max(i for i, c in enumerate(gappy) if c != "_")
+        assert len(line) >= last + 1 and all(c in ("_", d) for c, d in zip(gappy, line, strict=False))
+
+
+def test_end_is_barred_exactly_where_a_symbol_comes_later():
+    from unnoise.networks.unended import Unended
+
+    class Flat(torch.nn.Module):
+        def forward(self, x, t):
+            return torch.zeros(*x.shape, 4)
+
+    network = Unended(Flat(), end=3, mask=4)
+    found = network(torch.tensor([[4, 0, 4, 2, 4, 3], [4, 4, 3, 3, 3, 3]]), torch.ones(2))
+    barred = torch.zeros(2, 6, 4, dtype=torch.bool)
+    barred[0, [0, 2], 3] = True
+    assert torch.equal(found < -1e30, barred) and (found[~barred] == 0).all()
+
+
+def test_gaps_come_out_as_values(tmp_path, capsys):
+    """Half of a column is missing, and an empty cell is a gap: rows are drawn until it holds a value, the right one."""
+    rng = np.random.default_rng(0)
+    kinds, there = rng.integers(0, 2, 400), rng.random(400) < 0.5
+    cells = [f"{'ab'[k]},{'xy'[k] if on else ''}" for k, on in zip(kinds, there, strict=True)]
+    (tmp_path / "t.csv").write_text("kind,word\n" + "\n".join(cells) + "\n")
+    form, run = quick(tmp_path / "t.csv", tmp_path / "run", steps=150)
+    (tmp_path / "gaps.csv").write_text("kind,word\n" + "a,\nb,\n" * 40)
+    told = json.loads(command(capsys, "infill", run.folder, tmp_path / "gaps.csv", "--out", tmp_path / "f.csv", "--json"))
+    full = (tmp_path / "f.csv").read_text().splitlines()[1:]
+    assert told["filled"] == 80 and "missing" not in told
+    assert sum(line in ("a,x", "b,y") for line in full) >= 64 and all(line[-1] != "," for line in full)
+    command(capsys, "infill", run.folder, tmp_path / "gaps.csv", "--out", tmp_path / "again.csv")
+    assert (tmp_path / "again.csv").read_text() == (tmp_path / "f.csv").read_text()
+    (tmp_path / "gaps.csv").write_text("kind,word\n" + "a,x\nb,\n" * 40)  # a row's draw is its own
+    command(capsys, "infill", run.folder, tmp_path / "gaps.csv", "--out", tmp_path / "g.csv")
+    assert (tmp_path / "g.csv").read_text().splitlines()[2::2] == full[1::2]

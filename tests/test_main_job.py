@@ -137,6 +137,12 @@ def test_arrays_and_text(tmp_path):
         (("sample", "model", "--given", "item=soup"), "soup"),
         (("sample", "model", "--given", "item"), "column=value"),
         (("sample", "model", "-n", "0"), "at least one"),
+        (("sample", "model", "--steps", "0"), "steps = 0: at least one"),
+        (("sample", "model", "--steps", "-2"), "steps = -2: at least one"),
+        (("sample", "model", "--calls", "0"), "calls = 0: at least one"),
+        (("sample", "model", "--steps", "0", "--sampler", "Ancestral"), "steps = 0: at least one"),
+        (("infill", "model", "even.csv", "--out", "y.csv", "--steps", "0"), "steps = 0: at least one"),
+        (("train", "odd.csv", "--out", "x", "--padded", "--no-padded"), "one of the two"),
         (("sample", "model", "--sampler", "Wishful"), "no sampler 'Wishful'"),
         (("evaluate", "model", "--data", "nothing.csv"), "there is no such file"),
         (("infill", "model", "odd.csv", "--out", "y.csv"), "row 1"),
@@ -147,6 +153,7 @@ def test_bad_input(shop, arguments, words, monkeypatch, capsys):
     (shop / "empty.csv").write_text("")
     (shop / "odd.xyz").write_text("hello")
     (shop / "odd.csv").write_text("item\nsoup\n")
+    (shop / "even.csv").write_text("item\ntea\n")
     before = sorted(p.name for p in shop.iterdir())
     monkeypatch.chdir(shop)
     with pytest.raises(SystemExit) as ended:
@@ -155,6 +162,28 @@ def test_bad_input(shop, arguments, words, monkeypatch, capsys):
     assert ended.value.code == 2
     assert words in told and len(told.strip().splitlines()) == 1
     assert sorted(p.name for p in shop.iterdir()) == before
+
+
+def test_one_line_an_example_or_windows(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("the cat\na dog\n" * 20)
+    Path("a.fa").write_text("".join(f">s{i}\nACGTACGT\n" for i in range(9)))
+    kinds = {}
+    for name in ("a.txt", "a.fa"):
+        for option in ([], ["--padded"], ["--no-padded"]):
+            with pytest.raises(SystemExit) as ended:
+                main(["train", name, *option, "--dry-run", "--json"])
+            assert ended.value.code == 0
+            kinds[name, *option] = json.loads(capsys.readouterr().out)["lines"][0]["kind"]
+    windows, lines, padded = "characters, windows of 256", "characters, padded to 7", "characters, padded to 8"
+    assert kinds == {
+        ("a.txt",): windows,
+        ("a.txt", "--padded"): lines,
+        ("a.txt", "--no-padded"): windows,
+        ("a.fa",): padded,
+        ("a.fa", "--padded"): padded,
+        ("a.fa", "--no-padded"): "characters, windows of 8",
+    }
 
 
 def test_bad_input_as_a_process(tmp_path):

@@ -1,12 +1,14 @@
 """Arrays: there and back, and files that are none."""
 
+import importlib.util
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from unnoise.data.arrays import Array, idx, is_idx, load
+from unnoise.data.arrays import IDX_TYPES, Array, idx, is_idx, load
 from unnoise.data.base import BadData
 from unnoise.processes import Masking
 
@@ -36,7 +38,7 @@ def test_there_and_back(tmp_path, name, suffix):
     again = Array.from_json(json.loads(json.dumps(array.to_json())))
     assert torch.equal(again.encode(path), x)
     out = again.values(x)
-    assert out.shape == values.shape
+    assert out.shape == values.shape and out.dtype == values.dtype
     np.testing.assert_allclose(out.astype(float), values.astype(float), atol=0 if array.levels else 1e-5)
     assert tuple(x.shape[1:]) == again.process().space.shape and x.dtype == torch.float32
     if array.levels:
@@ -85,12 +87,68 @@ def test_levels_keep_their_place_in_their_bin(tmp_path):
         assert np.array_equal(array.values(x.double() + shift * array.width), CASES["images"])
 
 
+@pytest.mark.parametrize("dtype", ["int16", "uint16", "int32", "int64", "uint64"])
+def test_many_integers_come_back_whole_and_within_their_type(tmp_path, dtype):
+    values = RNG.integers(0, 1000, (500, 4)).astype(dtype)
+    array, x = Array.fit(_saved(tmp_path, values))
+    assert array.levels == 0 and np.array_equal(array.values(x), values) and array.values(x).dtype == dtype
+    off = array.values(x + 0.6 / torch.tensor(array.scale))
+    assert np.array_equal(off, values + 1)  # the nearest, not the next below
+    limits = np.iinfo(dtype)
+    ends = array.values(torch.tensor([[-1e30] * 4, [1e30] * 4]))
+    assert (ends[0] == limits.min).all() and (ends[1] >= limits.max - 2047).all()  # float64 has no 2^64 - 1
+
+
+def test_what_is_known_stays_to_the_last_digit(tmp_path):
+    """States are float32; entries that are no gaps are not drawn, and are written as they were read."""
+    long = RNG.integers(0, 10**12, (30, 2))
+    for values, mark, gap in ((long, "-1", -1), (RNG.normal(size=(30, 2)) * 1e6, None, np.nan)):
+        array, x = Array.fit(_saved(tmp_path, values))
+        assert not np.array_equal(array.values(x), values)
+        holes = values.copy()
+        holes[3, 1] = holes[7, 0] = gap
+        _, fixed = array.gaps(_saved(tmp_path, holes), mark)
+        assert (~fixed).nonzero().tolist() == [[3, 1], [7, 0]]
+        array.write_filled(torch.zeros(30, 2), tmp_path / "a.npy", tmp_path / "full.npy", mark)
+        full, known = np.load(tmp_path / "full.npy"), fixed.numpy()
+        assert full.dtype == values.dtype and np.array_equal(full[known], values[known])
+        np.testing.assert_allclose(full[~known], np.array(array.mean)[[1, 0]], rtol=1e-9)
+    colours = CASES["colours"]
+    array, x = Array.fit(_saved(tmp_path, colours))
+    array.write_filled(x, _saved(tmp_path, np.where(colours < 9, np.nan, colours)), tmp_path / "full.npy")
+    assert np.array_equal(np.load(tmp_path / "full.npy"), colours)
+
+
+@pytest.mark.parametrize(
+    "values, kind",
+    [
+        (np.arange(6) % 3, ">u1"),
+        (np.arange(6) - 3, ">i1"),
+        (np.arange(6) * 50, ">u1"),
+        (np.arange(6) * 100, ">i2"),
+        (np.arange(6).astype(np.uint16) * 10_000, ">i4"),
+        (np.arange(6).astype(np.int32), ">i4"),
+        (np.linspace(0, 1, 6, dtype=np.float16), ">f4"),
+    ],
+)
+def test_idx_has_a_type_for_numbers_of_other_types(tmp_path, values, kind):
+    array, x = Array.fit(_saved(tmp_path, values.reshape(3, 2)))
+    array.write(x, tmp_path / "out.idx")
+    content = (tmp_path / "out.idx").read_bytes()
+    assert content[2] == next(code for code, name in IDX_TYPES.items() if name == kind)
+    assert len(content) == 4 + 2 * 4 + 6 * np.dtype(kind).itemsize
+    assert np.array_equal(idx(content), array.values(x)) and np.array_equal(idx(content).ravel(), values)
+
+
 def test_idx(tmp_path):
     values = CASES["images"]
     array, x = Array.fit(_saved(tmp_path, values))
     array.write(x, tmp_path / "out-ubyte")
     assert is_idx(tmp_path / "out-ubyte") and np.array_equal(idx((tmp_path / "out-ubyte").read_bytes()), values)
     assert np.array_equal(load(tmp_path / "out-ubyte"), values)
+    array, x = Array.fit(_saved(tmp_path, np.arange(3) * 2**31))
+    with pytest.raises(BadData, match=r"no type for -?\d+ \.\.\. 4294967\d+: write them as \.npy"):
+        array.write(x, tmp_path / "out-ubyte")
 
 
 def _saved(folder, values):
@@ -126,6 +184,21 @@ def test_bad_files(tmp_path, content, words):
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
+def test_a_cut_archive(tmp_path):
+    np.savez(tmp_path / "a.npz", CASES["vectors"])
+    (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:200])
+    with pytest.raises(BadData, match="is no array that can be read"):
+        load(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("name", ["s.csv", "s.txt", "s", "s.csv.gz"])
+def test_names_that_are_none_of_an_array(tmp_path, name):
+    array, x = Array.fit(_saved(tmp_path, CASES["vectors"]))
+    with pytest.raises(BadData, match=rf"{name}: an array is written as \.npy, \.npz, \.idx or \.ubyte"):
+        array.write(x, tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
 def test_bad_values(tmp_path):
     values = CASES["vectors"].copy()
     values[7, 1] = np.nan
@@ -136,6 +209,10 @@ def test_bad_values(tmp_path):
     np.save(tmp_path / "o.npy", np.array([{}, 3], dtype=object), allow_pickle=True)
     with pytest.raises(BadData, match="no array that can be read"):
         Array.fit(tmp_path / "o.npy")
+    with pytest.raises(BadData, match="complex128: pass real and imaginary parts"):
+        Array.fit(_saved(tmp_path, CASES["vectors"] * 1j))
+    with pytest.raises(BadData, match="every entry is 7, so there is nothing to learn"):
+        Array.fit(_saved(tmp_path, np.full((50, 3), 7, np.uint8)))
     with pytest.raises(BadData, match="no set of at most"):
         Array.fit(_saved(tmp_path, CASES["vectors"]), categories=True)
     array, _ = Array.fit(_saved(tmp_path, CASES["digits"]))
@@ -143,3 +220,18 @@ def test_bad_values(tmp_path):
         array.encode(_saved(tmp_path, CASES["digits"] + 1))
     with pytest.raises(BadData, match="examples have shape"):
         array.encode(_saved(tmp_path, CASES["images"]))
+
+
+def test_the_benchmark_cuts_two_files_of_one_name(tmp_path):
+    where = Path(__file__).parents[2] / "benchmarks" / "image_quality.py"
+    spec = importlib.util.spec_from_file_location("image_quality", where)
+    assert spec is not None and spec.loader is not None
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    short = {}
+    for role, value in (("train", 3), ("test", 5)):
+        (tmp_path / role).mkdir()
+        np.save(tmp_path / role / "images.npy", np.full((20, 2, 2), value, np.uint8))
+        short[role] = benchmark.cut(tmp_path / role / "images.npy", 10, tmp_path, role)
+    assert [float(load(short[role]).mean()) for role in ("train", "test")] == [3.0, 5.0]
+    assert [len(load(short[role])) for role in ("train", "test")] == [10, 10]

@@ -69,6 +69,44 @@ def test_smiles(tmp_path):
     assert (tmp_path / "out.csv").read_text().splitlines() == ["SMILES", *molecules]
 
 
+def test_what_is_left_out_and_cut_is_said(tmp_path):
+    molecules = ["CCO", "BrCCl", "c1ccccc1", "CC(=O)O"] * 5
+    path = put(tmp_path, "m.csv", "name,smiles\n" + "".join(f"m{i},{m}\n" for i, m in enumerate(molecules)))
+    form, _ = read(path, Reading(length=5))
+    assert [(line.part, line.kind) for line in form.lines()] == [
+        ("smiles", "smiles, padded to 5, 10 longer ones cut"),
+        ("name", "left out"),
+    ]
+    assert Sequences.from_json(json.loads(json.dumps(form.to_json()))).lines() == form.lines()
+    form, _ = read(put(tmp_path, "a.txt", "ab\n" * 3 + "a" * 1025 + "\n" + "b" * 1024), Reading(padded=True))
+    assert [line.kind for line in form.lines()] == ["characters, padded to 1024, 1 longer ones cut"]
+    for path in (put(tmp_path, "b.csv", "smiles\nCCO\nCCC\n"), put(tmp_path, "b.txt", "abc" * 99)):
+        form, _ = read(path)
+        assert len(form.lines()) == 1 and "cut" not in form.lines()[0].kind
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_molecules_between_other_separators_and_blank_lines(tmp_path, separator):
+    molecules = ["CCO", "BrCCl", "c1ccccc1", "CC(=O)O"] * 5
+    lines = [f"smiles{separator}logp", *[f"{m}{separator}0.{i}" for i, m in enumerate(molecules)]]
+    form, x = read(put(tmp_path, "m.csv", "\n" + "\n".join(lines) + "\n\n"))
+    assert isinstance(form, Sequences) and form.texts(x) == molecules and form.dropped == "logp"
+    source = put(tmp_path, "g.csv", f"\nlogp{separator}smiles\n0.1{separator}C_O\n\n")
+    assert filled(form, source, tmp_path / "out.csv", ["C"]) == f"\nlogp{separator}smiles\n0.1{separator}CCO\n\n"
+
+
+def test_samples_have_the_suffix_of_the_data(tmp_path):
+    files = {"a.txt": "abc" * 99, "a.fa": ">x\n" + "ACGT" * 99, "a.csv": "smiles\nCCO\nCCC\n"}
+    assert [read(put(tmp_path, name, content))[0].suffix for name, content in files.items()] == [".txt", ".fa", ".csv"]
+
+
+@pytest.mark.parametrize("length", [0, -3])
+@pytest.mark.parametrize("name, content", [("a.txt", "abc" * 99), ("a.csv", "smiles\nCCO\n")])
+def test_a_length_below_one(tmp_path, length, name, content):
+    with pytest.raises(BadData, match=f"--length {length}: a sequence has at least one symbol"):
+        read(put(tmp_path, name, content), Reading(length=length))
+
+
 def test_a_tokenizer_file(tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
     tool = tokenizers.Tokenizer(tokenizers.models.BPE())
@@ -81,6 +119,78 @@ def test_a_tokenizer_file(tmp_path):
     assert form.process().space.size == tool.get_vocab_size()
     again = Sequences.from_json(json.loads(json.dumps(form.to_json())))
     assert torch.equal(again.encode(tmp_path / "a.txt"), x)
+
+
+def test_bytes_are_written_raw(tmp_path):
+    """A window may cut a character; together the windows are the file."""
+    text = ("naïve café über " * 20).encode()
+    form, x = Sequences.fit(put(tmp_path, "a.txt", text), "text", length=7, symbols="bytes")
+    form.write(x, tmp_path / "out.txt")
+    out = (tmp_path / "out.txt").read_bytes()
+    assert out == b"\n\n".join(text[i : i + 7] for i in range(0, len(text) - 6, 7)) + b"\n"
+    lines = ["Ångström", "über", "ça"] * 4  # \x85, in Å, is no end of a line
+    form, x = Sequences.fit(put(tmp_path, "b.txt", "\n".join(lines)), "text", symbols="bytes", padded=True)
+    assert form.texts(x) == lines
+    form.write(x, tmp_path / "out.txt")
+    assert (tmp_path / "out.txt").read_text() == "\n".join(lines) + "\n"
+
+
+def filled(form, source, out, drawn: str | list[str], mark=None) -> str:
+    """The file with gaps, these symbols in their places."""
+    x, fixed = form.gaps(source, mark)
+    x[~fixed] = torch.tensor([form.alphabet.index(symbol) for symbol in drawn])
+    form.write_filled(x, source, out, mark)
+    return out.read_bytes().decode()
+
+
+def test_a_packed_text_comes_back_with_its_gaps_filled(tmp_path):
+    text = "the cat sat on the mat dog ran f" * 2
+    out = tmp_path / "out.txt"
+    form, _ = Sequences.fit(put(tmp_path, "a.txt", text), "text", length=16)
+    gaps = text[:14] + "__" + text[16:20] + "_" + text[21:]
+    for end in ("", "\n", "\r\n"):  # of the file; it is no symbol of the model
+        whole = filled(form, put(tmp_path, "g.txt", gaps + end), out, "fom")
+        assert whole == text[:14] + "fo" + text[16:20] + "m" + text[21:] + end
+    raw = "naïve café über ".encode() * 7
+    form, _ = Sequences.fit(put(tmp_path, "b.txt", raw), "text", length=19, symbols="bytes")
+    gaps = raw[:2] + b"_" + raw[3:18] + b"_" + raw[19:38]
+    whole = filled(form, put(tmp_path, "g.txt", gaps), out, [chr(raw[2]), chr(raw[18])])
+    assert whole == raw[:38].decode()
+    with pytest.raises(BadData, match="more than one byte"):
+        form.gaps(tmp_path / "g.txt", "█")
+
+
+def test_fasta_names_and_lines_stay(tmp_path):
+    form, _ = Sequences.fit(put(tmp_path, "a.fa", "".join(f">s{i}\n{'ACGT' * 5}\n" for i in range(20))), "fasta")
+    source = put(tmp_path, "g.fa", ">first n_me\nACGTac\ngtNN\n\n; second\nnACG\n")
+    assert filled(form, source, tmp_path / "o.fa", "TTA", "n") == ">first n_me\nACGTac\ngtTT\n\n; second\nAACG\n"
+    assert torch.equal(form.gaps(source, "n")[1], form.gaps(source, "N")[1])
+    with pytest.raises(BadData, match="none of the model's symbols"):
+        form.gaps(source, "a")
+
+
+def test_the_column_beside_smiles_stays(tmp_path):
+    molecules = ["CCO", "BrCCl", "c1ccccc1", "CC(=O)O"] * 5
+    content = "\ufeffname,SMILES\n" + "".join(f"m{i},{m}\n" for i, m in enumerate(molecules))
+    form, x = read(put(tmp_path, "m.csv", content))
+    assert isinstance(form, Sequences) and form.form == "smiles" and form.texts(x) == molecules
+    source = put(tmp_path, "g.csv", 'SMILES,name\nC_O,a_b\n_CC_,"x, y"\n')
+    whole = filled(form, source, tmp_path / "out.csv", ["C", "Br", "Cl"])
+    assert whole == 'SMILES,name\nCCO,a_b\nBrCCCl,"x, y"\n'
+
+
+def test_where_a_padded_sequence_cannot_end(tmp_path):
+    lines = ["the cat", "the dog sat", "a mat"] * 4
+    form, _ = Sequences.fit(put(tmp_path, "a.txt", "\n".join(lines)), "text", padded=True)
+    source = put(tmp_path, "g.txt", "the c_t\n__e d__\n\na mat\n")
+    x, fixed = form.gaps(source)
+    assert (~fixed).nonzero().tolist() == [[0, 5], [1, 0], [1, 1], [1, 5], [1, 6]]
+    whole = filled(form, source, tmp_path / "out.txt", ["o", "t", "h", END, "g"])
+    assert whole == "the cot\nthe d\n\na mat\n"  # nothing comes after an END
+    with pytest.raises(BadData, match="sequence 1 has 13 symbols, the model's have up to 11"):
+        form.gaps(put(tmp_path, "g.txt", "the dog sat _"))
+    with pytest.raises(BadData, match="no space"):
+        form.gaps(source, "\t")
 
 
 def test_uniform_noise_is_a_choice(tmp_path):

@@ -16,7 +16,9 @@ from scipy.stats import kstest
 from torch import nn
 
 from unnoise.data.base import BadData
+from unnoise.data.read import overrides
 from unnoise.data.table import Table
+from unnoise.data.table_files import arrow_library
 from unnoise.processes import Masking, Product
 
 N = 700
@@ -331,7 +333,7 @@ def test_given(tmp_path):
         "gain",
     ]
     assert table.coordinates[0].texts[values[0]] == "39"
-    assert set(given) == {"categories", "wage", "rate"}  # an atom leaves the number free
+    assert set(given) == {"categories", "wage", "rate", "gain"}  # an atom has a fill for its number, which nobody reads
     z, known = given["wage"]
     assert known.tolist() == [True] and table.leaves["wage"].decode(np.zeros(1, dtype=int), z.numpy()) == [wage]
     assert int(values[where["gain"]]) == 0 and int(values[where["rate"]]) == 1 and int(values[where["plan"]]) == 2
@@ -365,6 +367,10 @@ BAD = {
     "latin": ("a,b\n1,caf\u00e9\n".encode("latin-1"), r"byte 9 \(0xe9\) is not utf-8.*encoding"),
     "names": (_many("person ").encode(), "column 'id'.*400 distinct values.*name its kind in a file for --columns"),
     "mixed": (_many("").replace("\n57,", "\nfifty,").encode(), "column 'id', row 58: 'fifty' is not a number"),
+    "numbers and NA": (
+        ("v\n" + "".join(f"{i / 10}\n" for i in range(150)) + "NA\n" * 60).encode(),
+        "column 'v', row 151: 'NA' is not a number, unlike most of this column",
+    ),
     "no day": (
         ("d\n" + "\n".join(str(np.datetime64("2000-01-01") + i) for i in range(400)) + "\n2024-02-30\n").encode(),
         "column 'd', row 401: '2024-02-30' is no day",
@@ -406,6 +412,18 @@ def test_other_bad_files(tmp_path):
         Table.fit(tmp_path / "nested.parquet")
 
 
+@pytest.mark.parametrize("kind", ["time32[ms]", "time64[us]", "duration[ns]"])
+def test_times_of_day_and_durations(tmp_path, kind):
+    """Arrow has them as text, but not the way back."""
+    pa = arrow_library()
+    times = pa.array(range(40), pa.int32() if kind == "time32[ms]" else pa.int64()).cast(pa.type_for_alias(kind))
+    pa.parquet.write_table(pa.table({"t": times, "v": range(40)}), tmp_path / "t.parquet")
+    with pytest.raises(BadData) as caught:
+        Table.fit(tmp_path / "t.parquet")
+    assert f"column 't' has the type {kind}: turn it into a number, such as seconds, or drop it" in str(caught.value)
+    assert [column.name for column in Table.fit(tmp_path / "t.parquet", {"t": "drop"})[0].columns] == ["v"]
+
+
 def test_few_words_among_numbers_are_categories(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("v\n" + "1\n2\n3\nmany\n" * 50)
@@ -425,6 +443,37 @@ def test_encodings_and_separators(tmp_path):
     assert [column.name for column in Table.fit(path)[0].columns] == ["name", "n"]
     with pytest.raises(BadData, match="no encoding 'latin-99'"):
         Table.fit(path, encoding="latin-99")
+
+
+@pytest.mark.parametrize("blanks", ["\n", " \n\n", "\r\n"])
+def test_blank_lines_before_the_header(tmp_path, blanks):
+    path = tmp_path / "t.csv"
+    path.write_text(blanks + "age\n1.0\n2.0\n\n2.0\n", newline="")
+    column = Table.fit(path)[0].columns[0]
+    assert (column.name, column.kind, column.texts, column.missing) == ("age", "ordinal", ("1.0", "2.0"), "")
+    path.write_text(blanks + "a,b\n1,2\n3\n")
+    with pytest.raises(BadData, match="row 2 has 1 fields"):
+        Table.fit(path)
+
+
+@pytest.mark.parametrize(
+    "header", ['a;"city, state, land";b', '"x, ""y"", z";b;c', "a, or;b;c", '"two\nlines, one, name";b;c']
+)
+def test_the_separator_is_the_commonest_outside_quotes(tmp_path, header):
+    path = tmp_path / "t.csv"
+    path.write_text(f"{header}\n1;2;3\n4;5;6\n")
+    table, x = Table.fit(path)
+    assert table.separator == ";" and [column.texts for column in table.columns] == [("1", "4"), ("2", "5"), ("3", "6")]
+
+
+def test_overrides_are_read_as_they_are_written(tmp_path):
+    path = _save(tmp_path / "t.csv", {"ok": ["yes", "no"] * 9, "zip": ["01001", "01000"] * 9, "1": ["-9", "2"] * 9})
+    (tmp_path / "kinds.yaml").write_text(
+        "ok: {kind: ordinal, order: [no, yes]}\nzip: {order: [01000, 01001]}\n1: {missing: [-9]}\n"
+    )
+    table, x = Table.fit(path, overrides(tmp_path / "kinds.yaml"))
+    assert [column.texts for column in table.columns] == [("no", "yes"), ("01000", "01001"), ("2",)]
+    assert x["categories"][:2].tolist() == [[1, 1, 1], [0, 0, 0]]
 
 
 def test_far_too_many_categories_fail_fast(tmp_path):
@@ -447,6 +496,45 @@ def test_long_whole_numbers_stay_exact(tmp_path):
 def test_importing_the_package_imports_no_table_library():
     code = "import sys, unnoise, unnoise.data.table; print([m for m in ('pandas', 'pyarrow') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("text", [" 5", "+5", "5.", "5 ", "+5.", " .5", "+.5", "-5", "5e0"])
+def test_numbers_in_odd_spellings_have_types(tmp_path, text):
+    """Text keeps how a number is written; a frame and a Parquet file hold the number."""
+    path = _save(tmp_path / "t.csv", {"a": [text, "7", ""] * 10, "b": ["1", "2", "3"] * 10})
+    table, x = Table.fit(path)
+    table.write(x, tmp_path / "back.csv")
+    assert _content(tmp_path / "back.csv") == _content(path)
+    frame = table.frame(x)
+    assert frame["a"].dtype == ("float64" if "5e" in text or ".5" in text else "Int64")
+    assert frame["a"][:2].tolist() == [float(text), 7] and frame["a"].isna().sum() == 10
+    table.write(x, tmp_path / "back.parquet")
+    assert pd.read_parquet(tmp_path / "back.parquet")["a"][:2].tolist() == [float(text), 7]
+    spelt = pd.DataFrame({"a": [text, "7"] * 10})  # a typed column of texts keeps them
+    spelt.to_parquet(tmp_path / "s.parquet")
+    table, x = Table.fit(tmp_path / "s.parquet")
+    assert table.frame(x)["a"].tolist() == spelt["a"].tolist()
+
+
+def test_gaps_in_typed_files(tmp_path):
+    """Cells of a Parquet file are read as `fit` reads them."""
+    g = np.random.default_rng(0)
+    moments = pd.Timestamp("2021-03-01", tz="UTC") + pd.to_timedelta(g.integers(0, 10**7, 300), unit="s")
+    frame = pd.DataFrame({"t": moments, "f": g.choice([0.1, 0.2, 0.7], 300).astype("float32"), "n": g.integers(0, 9, 300)})
+    frame["day"], frame["yes"] = moments.date, g.random(300) < 0.5
+    frame.to_parquet(tmp_path / "t.parquet")
+    table, x = Table.fit(tmp_path / "t.parquet")
+    _, fixed = table.gaps(tmp_path / "t.parquet")
+    assert all(bool(known.all()) for known in fixed.values())
+    holes = frame.head(8).astype({"n": "Int64", "yes": "boolean"})
+    for i, name in enumerate(frame):
+        holes.loc[i, name] = None
+    holes.to_parquet(tmp_path / "g.parquet")
+    y, fixed = table.gaps(tmp_path / "g.parquet")
+    assert {name: (~known).sum(0).tolist() for name, known in fixed.items()} == {"categories": [1, 1, 1, 1], "t": [1]}
+    for leaf, known in fixed.items():
+        torch.testing.assert_close(y[leaf][known], x[leaf][:8][known], atol=1e-2, rtol=0)
+    assert torch.equal(y["categories"][fixed["categories"]], x["categories"][:8][fixed["categories"]])
 
 
 def test_one_number_spelt_in_two_ways_is_one_value(tmp_path):

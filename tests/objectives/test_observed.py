@@ -86,6 +86,32 @@ def test_gradients_are_finite():
     assert all(bool(p.grad.isfinite().all()) and float(p.grad.abs().sum()) > 0 for p in network.parameters())
 
 
+def test_observed_rows_are_no_measure_for_the_others():
+    """Balanced errors are relative to those of free rows: as if there were no others."""
+
+    class Told(torch.nn.Module):
+        def forward(self, x, t):
+            return {name: 0.3 * x[name] + t[name].unsqueeze(1) for name in x}
+
+    rows = 64
+    process = un.Product(a=un.Gaussian((2,)), b=un.Gaussian((2,)))
+    denoiser = un.Denoiser(Told(), process, {"a": un.Velocity, "b": un.Velocity})
+    objective = Observed(denoiser, 1.0, weighting=un.weightings.Balanced())
+    noise = Noise(0, rows)
+    x0, t = {name: noise.at(name).normal((2,)) for name in "ab"}, noise.at("time").uniform()
+    observed = objective.sets(rows, noise)
+    noised = process.marginal(x0, t).draw(noise)
+    x_t = {name: torch.where(observed[name].unsqueeze(1), x0[name], noised[name]) for name in "ab"}
+    expected = torch.zeros(rows, dtype=torch.float64)
+    for name, leaf in process.leaves.items():
+        free = ~observed[name]
+        assert 10 < int(free.sum()) < 54
+        value = Told()({name: x_t[name][free]}, {name: t[free]})[name]
+        alone = un.Velocity(value, leaf, x_t[name][free], t[free])
+        expected[free] += un.weightings.Balanced().rate(alone, leaf, x0[name][free])
+    torch.testing.assert_close(objective.rate(x0, x_t, t, observed, {}), expected, rtol=1e-10, atol=0)
+
+
 def test_refusals():
     with pytest.raises(TypeError, match="at least two"):
         Observed(un.oracles.normal(un.Gaussian((1,)), MEANS[0], VARIANCES[0]))

@@ -139,8 +139,19 @@ def test_balanced_weighs_relative_errors():
 def test_usual_errors_are_those_of_the_neighbours_in_time():
     t, error = torch.rand(40, dtype=F64), torch.rand(40, dtype=F64)
     for reach in (1, 3, 100):
-        torch.testing.assert_close(weightings.usual(t, error, reach), neighbours_errors(t, error, reach))
-    assert torch.equal(weightings.usual(t[:1], error[:1]), error[:1])
+        torch.testing.assert_close(weightings.usual(t, error, 1.0, reach=reach), neighbours_errors(t, error, reach))
+    assert weightings.usual(t[:1], error[:1], 7.0).tolist() == [7.0]
+
+
+def test_usual_errors_are_those_of_the_free_rows():
+    t, error = torch.rand(40, dtype=F64), torch.rand(40, dtype=F64)
+    free = torch.arange(40) % 3 != 0
+    for reach in (1, 3, 100):
+        found = weightings.usual(t, torch.where(free, error, 1e9), 1.0, free, reach)
+        torch.testing.assert_close(found[free], neighbours_errors(t[free], error[free], reach))
+        assert bool(found.isfinite().all())
+    one = torch.arange(40) == 17
+    assert weightings.usual(t, error, 7.0, one)[17] == 7.0
 
 
 def test_balanced_learns_the_mean_and_an_error_relative_to_itself_does_not():
@@ -163,6 +174,19 @@ def test_balanced_learns_the_mean_and_an_error_relative_to_itself_does_not():
         gradients = torch.tensor(gradients, dtype=F64)
         far = abs(float(gradients.mean() / (gradients.std() / len(gradients) ** 0.5)))
         assert (far < 4) == is_mean, far
+
+
+def test_balanced_learns_the_mean_from_rows_one_by_one():
+    """A skewed x_0 of which nothing is left: the gradients of 1 and of 0, each in a batch of its own, cancel at the mean."""
+    process, mean = un.Gaussian((2,), schedules.Cosine()), 0.1
+    t, x_t = torch.tensor([0.99], dtype=F64), torch.zeros(1, 2, dtype=F64)
+    total = 0.0
+    for value, share in ((1.0, mean), (0.0, 1 - mean)):
+        guess = torch.full((1, 2), mean, dtype=F64, requires_grad=True)
+        loss = weightings.Balanced().rate(un.Clean(guess, process, x_t, t), process, torch.full((1, 2), value, dtype=F64))
+        total += share * torch.autograd.grad(loss.sum(), guess)[0]
+        assert loss.item() == pytest.approx(8 * (value - mean) ** 2, rel=0.02)  # of v, per coordinate: late is 8
+    assert float(total.abs().max()) < 1e-12
 
 
 # -- categories -------------------------------------------------------------------------------------------------------

@@ -1,9 +1,12 @@
 """Rate matrices with a time scale against closed forms: cosines, binomials, uniform noise, absorption."""
 
+from copy import deepcopy
+from io import BytesIO
 from math import cos, pi
 
 import pytest
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
 import unnoise as un
 from unnoise import rates, schedules
@@ -282,6 +285,150 @@ def test_the_kernel_kept_is_that_of_the_times_asked_for():
         for p in learned.parameters():
             p.add_(1.0)
     assert float((learned.marginal(x, t).probs.detach() - before).abs().max()) > 1e-3
+
+
+def shared():
+    """A process whose coordinates share a kernel, states of it, and times."""
+    process = un.RateMatrix(rates.nearest_neighbour(3), (4,))
+    return process, torch.arange(8).reshape(2, 4) % 3, torch.tensor([0.3, 0.8], dtype=F64)
+
+
+class Flat(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.logits = torch.nn.Parameter(torch.zeros(3))
+
+    def forward(self, x, t):
+        return self.logits.expand(*x.shape, 3)
+
+
+def test_an_update_makes_the_kernel_of_its_times_once(monkeypatch):
+    process, x, _ = shared()
+    objective, made = un.Objective(un.Denoiser(Flat(), process)), []
+    original = un.RateMatrix._kernel
+    monkeypatch.setattr(un.RateMatrix, "_kernel", lambda *given: made.append(given[2]) or original(*given))
+    for seed in range(3):
+        made.clear()
+        objective(x, un.NoiseSource(seed, 2)).loss.mean().backward()
+        assert sum(bool((t < 1).all()) for t in made) == 1, made  # the others are those of the prior
+
+
+def test_inference_mode_gives_the_same_numbers():
+    process, x, t = shared()
+    denoiser = un.Denoiser(Flat(), process)
+
+    def answers():
+        drawn = un.sample(denoiser, n=2, steps=3, seed=0)[0]
+        return process.marginal(x, t).probs, un.bound(denoiser, x, seed=0).total.detach(), drawn
+
+    with torch.inference_mode():
+        told = process.marginal(x, t.clone()).probs.clone(), *answers()
+    plain = process.marginal(x, t).probs, *answers()
+    for a, b in zip(told, plain, strict=True):
+        close(a.clone(), b, 0)
+    evidence = process.log_evidence(x, None, t) * torch.ones(3, dtype=F64, requires_grad=True)
+    evidence.sum().backward()  # what was made in inference mode could not be saved for it
+
+
+def test_gradients_in_the_times_pass_however_often_they_are_asked_for():
+    process, x, t = shared()
+    step = 1e-6
+    late, early = (process.log_evidence(x, None, t + by).sum((1, 2)) for by in (step, -step))
+    expected = (late - early) / (2 * step)
+    process.kernel(None, t)
+    t.requires_grad_()
+    with torch.no_grad():
+        process.marginal(x, t)
+    for _ in range(2):
+        (gradient,) = torch.autograd.grad(process.log_evidence(x, None, t).sum(), t)
+        torch.testing.assert_close(gradient, expected, rtol=1e-7, atol=0)
+    close(deepcopy(process).kernel(None, t), process.kernel(None, t), 0)
+    forward = torch.func.jacfwd(lambda u: process.log_evidence(x, None, u).sum())(t.detach())
+    torch.testing.assert_close(forward, expected, rtol=1e-7, atol=0)
+    deepcopy(process)
+
+
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")
+def test_gradients_in_the_rates_pass_after_a_kernel_without():
+    """exp(g R) of two states that change at rate r stays with probability (1 + exp(-2 g r))/2, so it has the slope
+    -g exp(-2 g r) in r."""
+    rows = torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=F64, requires_grad=True)
+    process, t = un.RateMatrix(rows, (4,)), torch.tensor([0.3], dtype=F64)
+    with torch.no_grad():
+        process.kernel(None, t)
+    (gradient,) = torch.autograd.grad(process.kernel(None, t)[0, 0, 0], rows)
+    g = clock(process, 0.0, 0.3)
+    assert float(gradient.sum()) == pytest.approx(-g * 0.7**2, rel=1e-10)
+
+
+def test_no_kernel_outlives_what_it_was_made_of():
+    process, x, t = shared()
+    process.marginal(x, t)
+    process.schedule = schedules.Cosine()
+    cosine = un.RateMatrix(rates.nearest_neighbour(3), (4,), schedules.Cosine())
+    close(process.marginal(x, t).probs, cosine.marginal(x, t).probs, 0)
+    own = process.kernel(None, t)
+    own.mul_(2)
+    close(process.kernel(None, t).sum(1), torch.ones(2, 3, dtype=F64), 1e-14)
+    array = t.numpy()
+    array[:] = 0.5
+    close(process.marginal(x, t).probs, cosine.marginal(x, t.clone()).probs, 0)
+
+
+def test_another_thread_may_ask_for_other_times_meanwhile():
+    process, _, t = shared()
+    right = process.kernel(None, t).clone()
+    other = 1 - t
+
+    class Interrupted(WeakTensorKeyDictionary):
+        def get(self, key, default=None):
+            process._last = None
+            process.kernel(None, other)
+            return super().get(key, default)
+
+    last = Interrupted()
+    last[t] = process._last[t]
+    process._last = last
+    close(process.kernel(None, t), right, 0)
+    assert process._last[other].kernel is process.kernel(None, other)
+
+
+def test_the_kernel_goes_with_its_times_and_not_into_files():
+    process, x, t = shared()
+
+    def size():
+        torch.save(process, file := BytesIO())
+        return file.tell()
+
+    empty = size()
+    process.marginal(x.repeat(100, 1), t.repeat(100))
+    assert len(process._last) == 0
+    t = t.repeat(100)
+    process.marginal(x.repeat(100, 1), t)
+    assert len(process._last) == 1 and abs(size() - empty) < 100
+
+
+def prior_of(schedule):
+    return un.RateMatrix(NOT_REVERSIBLE, (2,), schedule).prior(1).log_probs[0, 0]
+
+
+def test_the_prior_is_that_of_the_schedule_as_it_is():
+    process = un.RateMatrix(NOT_REVERSIBLE, (2,), schedules.LinearBeta(0.1, 6.0))
+    before = process.prior(1).log_probs[0, 0]
+    assert process.prior(1).log_probs.data_ptr() == before.data_ptr()  # computed once
+    process.schedule = schedules.LinearBeta(0.1, 4.0)
+    close(process.prior(1).log_probs[0, 0], prior_of(schedules.LinearBeta(0.1, 4.0)), 0)
+    learned = schedules.Learned(low=-2.0, high=5.0)
+    process = un.RateMatrix(NOT_REVERSIBLE, (2,), learned)
+    first = process.prior(1).log_probs[0, 0]
+    (slope,) = torch.autograd.grad(first[0], learned.below)
+    step = 1e-5
+    with torch.no_grad():
+        learned.below.add_(step)
+        moved = process.prior(1).log_probs[0, 0]
+        close(moved, prior_of(learned), 0)
+    assert abs(float(slope)) > 1e-3
+    assert float(moved[0] - first[0].detach()) / step == pytest.approx(float(slope), rel=1e-3)
 
 
 @pytest.mark.parametrize("name", ["nearest", "gaussian to a law", "banded", "similarity"])

@@ -87,6 +87,22 @@ def test_what_cannot_be_recorded_is_run_plainly():
     assert all(torch.equal(a, b) for a, b in zip(plain, other, strict=True))
 
 
+def test_gradients_of_a_failed_recording_are_not_added_to():
+    process = PROCESSES["numbers"]
+    x0 = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
+    plain, made = trained(learner(process, False, "adamw"), x0), learner(process, False, "adamw")
+
+    def failing(update):
+        for p in made.optimiser.parameters:  # as of a backward pass that was recorded and never ran
+            p.grad = torch.full_like(p, 100.0)
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    made.captured = Captured(made.apply, failing, made.optimiser.parameters)
+    with pytest.warns(UserWarning, match="not permitted when stream is capturing"):
+        other = trained(made, x0)
+    assert all(torch.equal(a, b) for a, b in zip(plain, other, strict=True))
+
+
 @pytest.mark.parametrize("labels", [(), ("step", 3), (2, "leaf", 1)])
 def test_a_key_on_the_device_gives_the_same_numbers(labels):
     rows = torch.tensor([5, 0, 2**40])

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import unnoise as un
-from unnoise.training import TrainConfig, split
+from unnoise.training import RunError, TrainConfig, split
 from unnoise.training.data_order import Cursor, InMemory, Order, batches
 from unnoise.training.ema import EMA
 from unnoise.training.optimiser import Optimiser
@@ -153,3 +153,33 @@ def test_moments_that_were_saved_lie_as_the_weights_do(optimiser):
     for name, value in after.state_dict().items():
         if value.ndim == 4:
             assert value.stride() == after.named[name.split(":", 1)[1]].stride()
+
+
+WRONG = {
+    "short": (lambda value: torch.full((1,) if value.ndim else (2,), 5.0), "is torch.float32 of shape"),
+    "longer": (lambda value: torch.full((2, *value.shape), 5.0), "is torch.float32 of shape"),
+    "whole numbers": (lambda value: torch.full(value.shape, 5), "is torch.int64 of shape"),
+    "missing": (None, "is missing"),
+}
+
+
+@pytest.mark.parametrize("how", WRONG)
+@pytest.mark.parametrize("slot", ["step", "exp_avg", "exp_avg_sq", "momentum", "copy"])
+def test_tensors_of_another_shape_are_refused(slot, how):
+    """The fused update would write beyond the end of a short moment, and a copy of one number would be spread out."""
+    if (slot, how) == ("step", "missing"):
+        return  # of a parameter that never had a gradient
+    module = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    by = Optimiser(module, TrainConfig(steps=1, optimiser="muon" if slot == "momentum" else "adamw"))
+    module(torch.ones(2, 3)).sum().backward()
+    by.update(1e-2, torch.zeros(()))
+    ema = EMA(module, (0.9,))
+    saved = ema.state_dict(0.9) if slot == "copy" else by.state_dict()
+    saved = {name: value.clone() for name, value in saved.items()}
+    key, (made, match) = "0.weight" if slot == "copy" else f"{slot}:0.weight", WRONG[how]
+    value = saved.pop(key)
+    if made is not None:
+        saved[key] = made(value)
+    with pytest.raises(RunError, match=f"{key} {match}"):
+        ema.load_state_dict(0.9, saved) if slot == "copy" else by.load_state_dict(saved)
+    assert torch.equal((ema.state_dict(0.9) if slot == "copy" else by.state_dict())[key], value)  # as it was

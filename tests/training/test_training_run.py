@@ -73,6 +73,8 @@ def test_a_kill_during_a_save_loses_nothing_but_that_save(tmp_path, monkeypatch)
                 killed = True
         found = loaded(small_run.opened(run.folder))
         assert found in (step, step + 1)  # the old or the new, and whole
+        best = small_run.opened(run.folder).best()
+        assert best.step == found if best else found == 1  # what is saved is marked, in the same act
         assert small_run.opened(run.folder).denoiser(which="best") is not None
         results.append((killed, found == step))
         step = int(found)

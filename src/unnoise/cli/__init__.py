@@ -1,4 +1,4 @@
-"""The command `unnoise`.  Exit status: 0 right, 1 a check failed, 2 bad input."""
+"""The command `unnoise`.  Exit status: 0 right, 1 a check failed, 2 bad input, 130 interrupted."""
 
 import sys
 from typing import Annotated
@@ -35,4 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
     except (ValueError, TypeError, ImportError, ArithmeticError, OSError) as error:
         print(f"unnoise: {error}", file=sys.stderr)
         status = 2
+    except KeyboardInterrupt:
+        print("unnoise: interrupted", file=sys.stderr)
+        status = 130
     sys.exit(status)

@@ -78,7 +78,7 @@ class Demo:
         kept, held = split(batch_size(x0), config.train.validation, config.train.seed)
         seen, unseen = (map_leaves(lambda leaf, rows=rows: leaf[rows], x0) for rows in (kept, held))
         denoiser = run.denoiser(which="best")
-        found = bound_on(denoiser, unseen, 8, self.seed, options=form.objective_options())
+        found = bound_on(denoiser, unseen, 8, self.seed, options=form.objective_options(), log_fill=form.log_fill)
         samples, _ = draw(denoiser, form, 64, seed=self.seed, device="cpu", steps=None if categories else 64)
         baseline, against = baseline_of(form, seen, unseen, self.seed)
         shown = {"run": run, "format": form, "real": unseen, "samples": samples, "outcome": outcome}
@@ -99,7 +99,7 @@ def baseline_of(form: Any, seen: Tree, unseen: Tree, seed: int) -> tuple[float, 
     """Nats per unseen example of a simple model fitted to the seen ones."""
     if isinstance(unseen, dict):
         parts = [_labels(seen[n], unseen[n]) if n == "categories" else _normal(seen[n], unseen[n]) for n in unseen]
-        return float(torch.stack(parts).sum(0).mean()), "independent columns"
+        return float((torch.stack(parts).sum(0) + form.log_fill(unseen)).mean()), "independent columns"
     if not unseen.dtype.is_floating_point:
         return float(_labels(seen, unseen).mean()), "independent pixels"
     spread = [form.width * (Noise(seed, len(x)).at("bin").uniform(tuple(x.shape[1:])) - 0.5) for x in (seen, unseen)]

@@ -32,7 +32,7 @@ class Evaluate:
     unless given.  Sequences: as many as are drawn soon, and no more than the rows they are compared with."""
 
     target: str | None = None
-    """A column to predict from the others, for the utility of a table's samples; needs --data."""
+    """A column to predict from the others, for the utility of a table's samples, on rows of --data or held-out ones."""
 
     exact_rows: int | None = None
     """Rows whose exact likelihood is found, where there is one; 64 unless given, 256 on an accelerator; 0 for none."""
@@ -80,11 +80,13 @@ def strict(value: Any) -> Any:
 
 def shown(result: dict[str, Any]) -> str:
     """Figures line by line, and at the end a table of the samples beside the controls."""
-    beside = {name: value for name, value in result.items() if name == "samples" or name.startswith("control_")}
+    beside = {name: value for name, value in result.items() if name.startswith(("samples", "control_"))}
     text = _lines({name: value for name, value in result.items() if name not in beside})
     if not beside:
         return text
-    figures = list(dict.fromkeys(name for values in beside.values() for name in values))
+    figures = list(dict.fromkeys(name for values in beside.values() for name in values if not name.endswith("_why")))
+    whys = [(name, why) for values in beside.values() for name, why in values.items() if name.endswith("_why")]
+    text = "\n".join([text, *(_lines({name: why}) for name, why in dict.fromkeys(whys))])
     rows = [[_words(name), *(_cell(values.get(name)) for values in beside.values())] for name in figures]
     return f"{text}\n\n{table(['', *(_words(name).removeprefix('control ') for name in beside)], rows)}"
 

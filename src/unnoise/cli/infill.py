@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import tyro
 
+TRIES = 20  # draws of a row whose gaps come out as missing values
+
 
 @dataclass(kw_only=True)
 class Infill:
@@ -44,7 +46,10 @@ class Infill:
     """Print the result as JSON."""
 
     def run(self) -> int:
-        from unnoise.spaces import batch_size
+        from unnoise.data.sequences import END, Sequences
+        from unnoise.data.table import Table
+        from unnoise.networks.unended import Unended
+        from unnoise.spaces import batch_size, map_leaves
         from unnoise.training.drawing import conditioning, fill
         from unnoise.training.run import Run
 
@@ -52,13 +57,29 @@ class Infill:
         format = run.format()
         x, fixed = format.gaps(self.path, self.mark)
         denoiser = run.denoiser(which="best")
-        filled, info = fill(denoiser, x, fixed, self.seed, self.steps, self.device, rounds=self.rounds)
-        format.write(filled, self.out)
+        if isinstance(format, Sequences) and format.padded and format.noise == "masking":
+            denoiser.network = Unended(denoiser.network, format.alphabet.index(END), len(format.alphabet))
+        filled, settled, calls, left = x, fixed, 0, 0
+        for attempt in range(TRIES):
+            seed = self.seed ^ (attempt << 40)
+            filled, info = fill(denoiser, filled, settled, seed, self.steps, self.device, rounds=self.rounds)
+            calls += info.calls
+            if not isinstance(format, Table):
+                break
+            # a gap that came out as missing is none the fuller: its row is drawn anew, so that all are given they are not
+            blank = format.blank(filled, fixed)
+            left, done = int(blank.sum()), ~blank.any(1)
+            if not left:
+                break
+            settled = map_leaves(lambda leaf, done=done: leaf | done.reshape(-1, *[1] * (leaf.ndim - 1)), fixed)
+        format.write_filled(filled, self.path, self.out, self.mark)
         gaps = _count(format, fixed)
         parts = _by_part(format, conditioning(denoiser.process, fixed, self.rounds), fixed)
         how = next((label for label in parts.values() if label != "exact"), "exact")
-        result = {"out": str(self.out), "rows": batch_size(x), "filled": gaps, "calls": info.calls}
-        told = f"filled {gaps} gaps in {batch_size(x)} rows; wrote {self.out}"
+        result = {"out": str(self.out), "rows": batch_size(x), "filled": gaps - left, "calls": calls}
+        result |= {"missing": left} if left else {}
+        told = f"filled {gaps - left} gaps in {batch_size(x)} rows; wrote {self.out}"
+        told += f"\n{left} more came out as missing values {TRIES} times, and stay so" if left else ""
         for label in dict.fromkeys(parts.values()):
             names = ", ".join(name for name, own in parts.items() if own == label)
             told += f"\nconditioning on what is known: {label} ({names})"

@@ -46,6 +46,7 @@ class Sample:
     """Print the result as JSON."""
 
     def run(self) -> int:
+        from unnoise.data.table import Table
         from unnoise.training.drawing import draw, method_named
         from unnoise.training.run import Run
 
@@ -69,7 +70,10 @@ class Sample:
             given=given,
             progress=not self.json,
         )
-        format.write(x, out)
+        if given and isinstance(format, Table):
+            format.write_given(x, given, out)
+        else:
+            format.write(x, out)
         result = {"out": str(out), "n": self.n, "calls": info.calls, "rows": info.rows}
         print(json.dumps(result) if self.json else f"wrote {self.n} samples to {out} ({info.calls} network calls)")
         return 0

@@ -1,16 +1,19 @@
 """`unnoise train`: from a file to a trained model."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from unnoise.cli.tables import table
 from unnoise.data.base import Format
+from unnoise.data.origin import NAME, Origin
 from unnoise.data.read import Reading
+from unnoise.training.config import settings
 
+ON_THE_WAY = ("path", "resume", "steps", "epochs", "minutes", "batch_size", "lr", "set", "device", "json")
 COUNT = Annotated[int | None, tyro.conf.arg(metavar="N")]
 
 
@@ -28,7 +31,8 @@ class Train:
     """The folder of the run."""
 
     resume: Path | None = None
-    """Go on with the run in this folder, exactly; PATH may be left out if the file is where it was."""
+    """Go on with the run in this folder, exactly, or with other --steps, --epochs, --minutes, --batch-size, --lr and --set;
+    PATH may be left out if the file is where it was."""
 
     dry_run: bool = False
     """Say what was understood of the file, and stop."""
@@ -76,8 +80,11 @@ class Train:
     tokenizer: Path | None = None
     """A tokenizer file (the JSON of the `tokenizers` package) for text."""
 
-    padded: bool | None = None
+    padded: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """One line or sequence per example, rather than windows of a long text."""
+
+    no_padded: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Windows, where a FASTA file has many sequences; the file decides unless told."""
 
     encoding: str = "utf-8"
     """Of a table's text, such as latin-1."""
@@ -95,11 +102,13 @@ class Train:
     """Print the result as JSON."""
 
     def reading(self) -> Reading:
+        if self.padded and self.no_padded:
+            raise ValueError("--padded --no-padded: give one of the two")
         return Reading(
             length=self.length,
             text=self.text,
             tokenizer=self.tokenizer,
-            padded=self.padded,
+            padded=self.padded if self.padded or self.no_padded else None,
             encoding=self.encoding,
             categories=self.categories,
             noise=self.noise,
@@ -111,7 +120,6 @@ class Train:
 
         from unnoise.data.read import read
         from unnoise.spaces import batch_size
-        from unnoise.training.config import settings
         from unnoise.training.processes import made_by_main, team
         from unnoise.training.recipes import recipe
         from unnoise.training.run import Run
@@ -148,13 +156,13 @@ class Train:
             device=self.device,
             **settings(self.set),
         )
-        path = self.path.resolve()
+        origin = Origin.of(self.path)
 
         def make() -> Run:
             if not self.json:
                 self._understood(format, rows)
             run = Run.create(self.out, config)
-            (run.folder / "data.json").write_text(json.dumps({"path": str(path)}) + "\n")
+            origin.save(run.folder)
             return run
 
         with team(config.train) as accelerator:
@@ -173,21 +181,41 @@ class Train:
         from unnoise.training.trainer import train
 
         assert self.resume is not None
-        folder = self.resume
+        folder, changes = self.resume, self._changes()
+        origin = Origin.load(folder) if self.path is None or (folder / NAME).exists() else Origin(self.path)
+        path = self.path or origin.path
+        before = Run.open(folder)
+        if not origin.still_at(path):
+            raise ValueError(
+                f"{path} is not the file that {folder} was trained on, as it was then ({origin.path}): go on with that one, "
+                f"or start a new run"
+            )
 
         def make() -> Run:
             run = Run.open(folder)
-            changes = {"steps": self.steps, "epochs": self.epochs, "minutes": self.minutes}
-            changes = {name: value for name, value in changes.items() if value is not None}
             if changes:
                 run.change(**changes)
+            Origin(path.resolve(), origin.digest).save(folder)
             return run
 
-        with team(Run.open(folder).config.train) as accelerator:
+        with team(before.config.train) as accelerator:
             run = made_by_main(accelerator, make)
-            path = self.path or Path(json.loads((run.folder / "data.json").read_text())["path"])
             outcome = train(run, run.format().encode(path), progress=not self.json)
             return self._told(run, outcome) if accelerator.is_main_process else 0
+
+    def _changes(self) -> dict[str, Any]:
+        """Settings that a run goes on with; whatever else is given cannot be changed any more."""
+        for option in fields(self):
+            default = () if option.name == "set" else option.default
+            if option.name not in ON_THE_WAY and getattr(self, option.name) != default:
+                raise ValueError(f"--{option.name.replace('_', '-')} cannot change when a run goes on: start a new run")
+        named = {name: getattr(self, name) for name in ("steps", "epochs", "minutes", "batch_size", "lr")}
+        changes = {name: value for name, value in named.items() if value is not None} | settings(self.set)
+        if self.device != "auto":
+            changes["device"] = self.device
+        if "steps" in changes or "epochs" in changes:  # these end the training now, as in a new run, and not the clock
+            changes.setdefault("minutes", None)
+        return changes
 
     def _told(self, run, outcome) -> int:
         from unnoise.training.drawing import draw
@@ -203,7 +231,8 @@ class Train:
         if self.json:
             print(json.dumps({"run": str(run.folder), **vars(outcome)}))
         else:
-            best = "" if outcome.best is None else f", bound {outcome.best:.4f} nats on held-out rows"
+            error = "" if outcome.best_se is None else f" ± {outcome.best_se:.2g}"
+            best = "" if outcome.best is None else f", bound {outcome.best:.4f}{error} nats on held-out rows"
             print(
                 f"{outcome.step} steps, {outcome.seconds:.0f} s, ended by {outcome.reason}{best}; the run is in {run.folder}"
             )

@@ -12,6 +12,8 @@ was for a while, as Gaussian noise does.
 import gzip
 import io
 import struct
+import zipfile
+import zlib
 from dataclasses import asdict, dataclass
 from math import atan, pi, prod
 from pathlib import Path
@@ -54,16 +56,18 @@ class Array(Format):
     @classmethod
     def fit(cls, path: Path, categories: bool = False, noise: str | None = None) -> tuple["Array", Tree]:
         values = load(path)
-        if values.dtype == bool:
-            values = values.astype(np.uint8)
         last = values.ndim == 4 and values.shape[-1] in (1, 3) and values.shape[1] not in (1, 3)
         own = cls(shape=list(values.shape[1:]), dtype=str(values.dtype), categories=categories, channels_last=last)
+        if values.dtype == bool:
+            values = values.astype(np.uint8)
         if np.issubdtype(values.dtype, np.integer):
             low, high = int(values.min()), int(values.max())
             full = values.dtype == np.uint8 and high > 127
             own.low, own.levels = (0, 256) if full else (low, high - low + 1)
             if own.levels > LEVELS:
                 own.low = own.levels = 0
+            if own.levels == 1 and not categories:
+                raise BadData(f"{path}: every entry is {low}, so there is nothing to learn: pass data that varies")
         if own.levels == 0:
             if categories:
                 raise BadData(
@@ -110,6 +114,11 @@ class Array(Format):
     def state_shape(self) -> tuple[int, ...]:
         return (self.shape[-1], *self.shape[:-1]) if self.channels_last else tuple(self.shape)
 
+    @property
+    def pictured(self) -> bool:
+        """Whether an example is an image: two axes, and channels as a PNG has them."""
+        return len(self.shape) == 2 or (len(self.shape) == 3 and self.state_shape[0] <= 4)
+
     def process(self) -> Process:
         if not self.categories:
             return Gaussian(self.state_shape, Cosine())
@@ -143,6 +152,17 @@ class Array(Format):
 
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
         """Gaps are NaN, or the number that the mark says; whole numbers have no NaN and need a mark."""
+        values, known = self._known(path, mark)
+        floats = np.issubdtype(values.dtype, np.floating)
+        values = np.where(known, values, values.dtype.type(self.low))
+        if self.levels and floats and not (np.isfinite(values) & (values == np.rint(values))).all():
+            raise BadData(f"{path}: holds other numbers than the model's levels, which are whole")
+        if self.channels_last:
+            known = np.moveaxis(known, -1, 1)
+        return self._encode(values, path), torch.as_tensor(known.copy())
+
+    def _known(self, path: Path, mark: str | None) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of a file with gaps, and which of them are known."""
         values = self._load(path)
         floats = np.issubdtype(values.dtype, np.floating)
         if mark is None and not floats:
@@ -153,12 +173,7 @@ class Array(Format):
                 known &= values != float(mark)
             except ValueError:
                 raise BadData(f"--mark {mark!r}: a gap in an array is marked by a number, such as 255, or NaN") from None
-        values = np.where(known, values, values.dtype.type(self.low))
-        if self.levels and floats and not (np.isfinite(values) & (values == np.rint(values))).all():
-            raise BadData(f"{path}: holds other numbers than the model's levels, which are whole")
-        if self.channels_last:
-            known = np.moveaxis(known, -1, 1)
-        return self._encode(values, path), torch.as_tensor(known.copy())
+        return values, known
 
     def _encode(self, values: np.ndarray, path: Path) -> Tree:
         if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
@@ -190,10 +205,18 @@ class Array(Format):
             out = (x.double().cpu().numpy().reshape(len(x), -1) * scale + mean).reshape(x.shape)
         if self.channels_last:
             out = np.moveaxis(out, 1, -1)
-        return out.astype(self.dtype)
+        return as_type(out, np.dtype(self.dtype))
 
     def write(self, x: Tree, path: Path) -> None:
-        values, suffix = self.values(x), suffix_of(path)
+        self._write(self.values(x), path)
+
+    def write_filled(self, x: Tree, source: Path, path: Path, mark: str | None = None) -> None:
+        """The file `source` with its gaps filled: what is known stays as it is, to the last digit."""
+        values, known = self._known(source, mark)
+        self._write(np.where(known, as_type(np.where(known, values, 0), np.dtype(self.dtype)), self.values(x)), path)
+
+    def _write(self, values: np.ndarray, path: Path) -> None:
+        suffix = suffix_of(path)
         if suffix == ".png":
             write_bytes(path, picture(values, self))
             return
@@ -201,11 +224,13 @@ class Array(Format):
         if suffix == ".npz":
             np.savez(buffer, samples=values)
         elif suffix in (".idx", ".ubyte") or path.name.endswith("ubyte"):
-            code = next(code for code, name in IDX_TYPES.items() if np.dtype(name).newbyteorder("=") == values.dtype)
+            code = idx_code(values)
             buffer.write(struct.pack(">HBB", 0, code, values.ndim) + struct.pack(f">{values.ndim}I", *values.shape))
             buffer.write(values.astype(IDX_TYPES[code]).tobytes())
-        else:
+        elif suffix == ".npy":
             np.save(buffer, values)
+        else:
+            raise BadData(f"{path}: an array is written as .npy, .npz, .idx or .ubyte, images also as .png: rename it")
         write_bytes(path, buffer.getvalue())
 
     def to_json(self) -> dict[str, Any]:
@@ -228,13 +253,24 @@ def load(path: Path) -> np.ndarray:
             values = np.load(io.BytesIO(data), allow_pickle=False)
         else:
             values = idx(data)
-    except (ValueError, EOFError, KeyError, struct.error, OSError) as error:
+    except (ValueError, EOFError, KeyError, struct.error, OSError, zipfile.BadZipFile, zlib.error) as error:
         raise BadData(f"{path}: is no array that can be read ({error})") from error
-    if values.dtype == object or not (np.issubdtype(values.dtype, np.number) or values.dtype == bool):
+    if values.dtype.kind == "c":
+        raise BadData(f"{path}: holds {values.dtype}: pass real and imaginary parts as entries of their own")
+    if values.dtype.kind not in "biuf":
         raise BadData(f"{path}: holds {values.dtype}, not numbers")
     if values.ndim == 0 or not values.size:
         raise BadData(f"{path}: the array has shape {values.shape}; expected examples along the first axis")
     return values
+
+
+def as_type(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Numbers in another type: the nearest that it has."""
+    if dtype.kind in "iu" and values.dtype.kind == "f":
+        limits = np.iinfo(dtype)
+        high = np.float64(limits.max)  # of 64 bits: rounded up, and one too high
+        values = np.clip(np.rint(values), limits.min, high if int(high) <= limits.max else np.nextafter(high, 0))
+    return values.astype(dtype)
 
 
 def is_idx(path: Path) -> bool:
@@ -254,13 +290,24 @@ def idx(data: bytes) -> np.ndarray:
     return values.reshape(shape).astype(values.dtype.newbyteorder("="))
 
 
+def idx_code(values: np.ndarray) -> int:
+    """The type of an IDX file for these numbers: their own, else the smallest that holds them all."""
+    kinds = "f" if values.dtype.kind == "f" else "iu"
+    types = {code: np.dtype(name) for code, name in IDX_TYPES.items()}
+    own = [code for code, dtype in types.items() if dtype.newbyteorder("=") == values.dtype]
+    held = [code for code, dtype in types.items() if dtype.kind in kinds and (values.astype(dtype) == values).all()]
+    if not own + held:
+        raise BadData(f"an IDX file has no type for {values.min()} ... {values.max()}: write them as .npy")
+    return (own + held)[0]
+
+
 def picture(values: np.ndarray, array: Array) -> bytes:
     """A grid of images as PNG."""
     try:
         from PIL import Image
     except ImportError as error:
         raise BadData("PNG pictures need the package Pillow: pip install 'unnoise[data]'") from error
-    if values.ndim < 3:
+    if not array.pictured:
         raise BadData(f"examples of shape {tuple(array.shape)} are no images: write them as .npy")
     if values.ndim == 4 and not array.channels_last:
         values = np.moveaxis(values, 1, -1)

@@ -10,8 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
+from torch import Tensor
+
 from unnoise.processes import Process
-from unnoise.shapes import Tree
+from unnoise.shapes import Float, Tree
+from unnoise.spaces import batch_size, first_leaf
 
 
 class BadData(ValueError):
@@ -50,9 +54,17 @@ class Format(ABC):
     def encode(self, path: Path) -> Tree:
         """The states of a file of this format: tensors with one row per example; `BadData` where it does not fit."""
 
+    def log_fill(self, x: Tree) -> Float[Tensor, "rows"]:
+        """log q of what `encode` drew beside the data and nobody reads: with it the bound is one on the data alone."""
+        return torch.zeros(batch_size(x), dtype=torch.float64, device=first_leaf(x).device)
+
     @abstractmethod
     def write(self, x: Tree, path: Path) -> None:
         """States as a file, in the form they came in."""
+
+    def write_filled(self, x: Tree, source: Path, path: Path, mark: str | None = None) -> None:
+        """The file `source` with its gaps filled from the states x: what is known stays as it is."""
+        self.write(x, path)
 
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
         """The states of a file with gaps, and which of their coordinates are known (anything stands in the others)."""

@@ -1,10 +1,15 @@
 """Files as bytes and text, gzipped or not, with one-line errors."""
 
 import gzip
+import re
 import zlib
 from pathlib import Path
 
 from unnoise.data.base import BadData
+
+SEPARATORS = (",", ";", "\t")
+_QUOTED = re.compile(r'(?:^|(?<=[,;\t]))"(?:[^"]|"")*"')  # a field, and not a quote within one
+_BLANK = re.compile(r"(?:[ \t]*[\r\n])*")  # lines before the first that says something
 
 
 def suffix_of(path: Path) -> str:
@@ -44,6 +49,17 @@ def read_text(path: Path, encoding: str = "utf-8") -> str:
             f"{path}: byte {error.start} ({data[error.start]:#04x}) is not {encoding}: convert the file to UTF-8, "
             f"or read it as bytes with --text bytes"
         ) from error
+
+
+def without_blanks(text: str) -> str:
+    """The text from its first line that is not blank."""
+    return text[_BLANK.match(text).end() :]  # type: ignore[union-attr]
+
+
+def separator_of(text: str) -> str:
+    """What separates the fields of a table, by its header: the commonest outside quotes, a comma where there is none."""
+    header = re.split(r"[\r\n]", _QUOTED.sub("", without_blanks(text[: 1 << 20])), maxsplit=1)[0]
+    return max(SEPARATORS, key=header.count)
 
 
 def write_bytes(path: Path, data: bytes) -> None:

@@ -90,7 +90,7 @@ def overrides(path: Path | None) -> dict[str, Any] | None:
     except ImportError as error:
         raise BadData("a YAML file needs the package pyyaml: pip install 'unnoise[data]'") from error
     try:
-        data = yaml.safe_load(read_bytes(path))
+        data = yaml.load(read_bytes(path), yaml.BaseLoader)  # every value as it is written: no, 01000
     except yaml.YAMLError as error:
         raise BadData(f"{path}: is no YAML ({' '.join(str(error).split())})") from error
     if not isinstance(data, dict):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from unnoise.data.base import BadData, Format, Line
-from unnoise.data.files import read_bytes, read_text, suffix_of, write_bytes
+from unnoise.data.files import read_bytes, read_text, separator_of, suffix_of, without_blanks, write_bytes
 from unnoise.processes import Masking, Process, Uniform
 from unnoise.shapes import Int, Tree
 
@@ -28,6 +28,7 @@ LENGTH = 256  # of a window, unless told
 LONGEST = 1024  # of a padded sequence, unless told
 CHARACTERS = 512  # distinct ones of a text that is read as characters; more are read as bytes
 NUCLEOTIDES, AMINO_ACIDS = set("ACGTN"), set("ACDEFGHIKLMNPQRSTVWYBZXUOJ*-")
+LINES = re.compile(r"\r\n|\r|\n")  # str.splitlines would also cut at what is part of a character in bytes
 SMILES = re.compile(r"\[[^\]]+\]|Br|Cl|Si|Se|@@|%\d\d|[A-Za-z0-9=#$:/\\.()+\-@*~>&]")
 
 
@@ -36,7 +37,6 @@ class Sequences(Format):
     """What was understood of a file of sequences."""
 
     kind = "sequences"
-    suffix = ".txt"
 
     form: str  # "text", "fasta" or "smiles"
     symbols: Symbols
@@ -44,8 +44,10 @@ class Sequences(Format):
     length: int
     padded: bool
     column: str = ""  # of a CSV file of SMILES
+    dropped: str = ""  # the column beside it
     tokenizer: str = ""  # a tokenizer file, as its own JSON
     noise: str = "masking"
+    cut: int = 0  # examples that were longer than `length`
 
     def __post_init__(self) -> None:
         if self.noise not in NOISES:
@@ -63,16 +65,18 @@ class Sequences(Format):
         noise: str = "masking",
     ) -> tuple["Sequences", Int[Tensor, "rows length"]]:
         """Read a file, choose its symbols and length."""
+        if length is not None and length < 1:
+            raise BadData(f"--length {length}: a sequence has at least one symbol")
         if tokenizer is not None:
             symbols = "tokens"
         if symbols is None:
             symbols = "smiles" if form == "smiles" else "characters"
-        column, pieces = _pieces(path, form, symbols)
+        columns, pieces = _pieces(path, form, symbols)
         if form == "text" and symbols == "characters" and len(set(pieces[0])) > CHARACTERS:
             symbols = "bytes"
-            column, pieces = _pieces(path, form, symbols)
+            _, pieces = _pieces(path, form, symbols)
         packed = len(pieces) < 8 if padded is None else not padded
-        own = cls(form=form, symbols=symbols, alphabet=[], length=0, padded=not packed, column=column, noise=noise)
+        own = cls(form=form, symbols=symbols, alphabet=[], length=0, padded=not packed, noise=noise, **columns)
         own.tokenizer = _tokenizer_json(tokenizer) if tokenizer is not None else ""
         split = own._split_all(pieces, path)
         if own.tokenizer:
@@ -86,6 +90,7 @@ class Sequences(Format):
         if own.padded:
             own.alphabet.append(END)
             own.length = length or min(longest, LONGEST)
+            own.cut = sum(len(piece) > own.length for piece in split)
         else:
             own.length = length or min(LENGTH, longest)
         states = own._states(split, path)
@@ -98,7 +103,13 @@ class Sequences(Format):
             "".join(s for s in self.alphabet[:30] if s != END) if self.symbols != "tokens" else ", ".join(self.alphabet[:5])
         )
         how = f"padded to {self.length}" if self.padded else f"windows of {self.length}"
-        return [Line(self.form, f"{self.symbols}, {how}", f"{len(self.alphabet)}: {shown!r}", NOISES[self.noise].__name__)]
+        how += f", {self.cut} longer ones cut" if self.cut else ""
+        own = Line(self.form, f"{self.symbols}, {how}", f"{len(self.alphabet)}: {shown!r}", NOISES[self.noise].__name__)
+        return [own, Line(self.dropped, "left out", "", "")] if self.dropped else [own]
+
+    @property
+    def suffix(self) -> str:  # type: ignore[override]
+        return {"fasta": ".fa", "smiles": ".csv"}.get(self.form, ".txt")
 
     def process(self) -> Process:
         return NOISES[self.noise](len(self.alphabet), (self.length,))  # type: ignore[call-arg]
@@ -108,35 +119,50 @@ class Sequences(Format):
 
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
         """A mark, `_` unless told, stands for each symbol to be filled."""
-        mark = "_" if mark is None else mark
-        if self.symbols == "tokens":
-            raise BadData(f"{path}: a gap cannot be marked in text that a tokenizer cuts into pieces")
-        if len(mark) != 1 or mark in self.alphabet:
-            raise BadData(f"--mark {mark!r}: choose a single character that is none of the model's symbols")
+        mark = self._mark(path, mark)
         split = self._split_all(_pieces(path, self.form, self.symbols, mark)[1], path, mark)
-        short = next((n for n, piece in enumerate(split, 1) if not self.padded and len(piece) % self.length), None)
-        if short is not None:
-            raise BadData(
-                f"{path}: sequence {short} has {len(split[short - 1])} symbols, no multiple of the model's window of "
-                f"{self.length}: cut it or add to it"
-            )
+        for n, size in enumerate(map(len, split), 1):
+            if self.padded and size > self.length:
+                raise BadData(f"{path}: sequence {n} has {size} symbols, the model's have up to {self.length}: cut it")
+            if not self.padded and size % self.length:
+                raise BadData(
+                    f"{path}: sequence {n} has {size} symbols, no multiple of the model's window of {self.length}: "
+                    f"cut it or add to it"
+                )
         x = self._states(split, path, mark)
         return x, x != len(self.alphabet)
+
+    def _mark(self, path: Path, mark: str | None) -> str:
+        mark = "_" if mark is None else mark
+        mark = mark.upper() if self.form == "fasta" else mark  # as its sequences are
+        if self.symbols == "tokens":
+            raise BadData(f"{path}: a gap cannot be marked in text that a tokenizer cuts into pieces")
+        if len(mark) != 1 or mark in self.alphabet or mark.isspace():
+            raise BadData(f"--mark {mark!r}: choose a single character that is no space and none of the model's symbols")
+        if self.symbols == "bytes" and not mark.isascii():
+            raise BadData(f"--mark {mark!r}: is more than one byte: choose an ASCII character")
+        return mark
 
     def texts(self, x: Int[Tensor, "rows length"]) -> list[str]:
         """Every row as a string, up to its END."""
         out = []
         tool = self._tokenizer() if self.tokenizer else None
         vocabulary = {token: i for i, token in enumerate(self.alphabet)}
-        for row in x.tolist():
-            symbols = [self.alphabet[i] if i < len(self.alphabet) else "?" for i in row]
-            if END in symbols and self.padded:
-                symbols = symbols[: symbols.index(END)]
+        for symbols in self._rows(x):
             text = "".join(symbols) if tool is None else tool.decode([vocabulary[s] for s in symbols if s in vocabulary])
             out.append(text.encode("latin-1").decode("utf-8", errors="replace") if self.symbols == "bytes" else text)
         return out
 
+    def _rows(self, x: Int[Tensor, "rows length"]) -> list[list[str]]:
+        """The symbols of every row, up to its END."""
+        rows = [[self.alphabet[i] if i < len(self.alphabet) else "?" for i in row] for row in x.tolist()]
+        return [row[: row.index(END)] if self.padded and END in row else row for row in rows]
+
     def write(self, x: Tree, path: Path) -> None:
+        if self.symbols == "bytes":  # raw, for a window may begin or end within a character
+            rows = [bytes(map(ord, row)) for row in self._rows(x)]
+            write_bytes(path, (b"\n" if self.padded else b"\n\n").join(rows) + b"\n")
+            return
         texts = self.texts(x)
         if self.form == "fasta":
             body = "".join(
@@ -148,6 +174,35 @@ class Sequences(Format):
             body = table.getvalue()
         else:
             body = "\n".join(texts) + "\n" if self.padded else "\n\n".join(texts) + "\n"
+        write_bytes(path, body.encode("utf-8"))
+
+    def write_filled(self, x: Int[Tensor, "rows length"], source: Path, path: Path, mark: str | None = None) -> None:
+        """The file `source` with what was drawn in the place of its marks; all else in it stays as it is."""
+        _, fixed = self.gaps(source, mark)
+        mark = self._mark(source, mark)
+        ended = (x == self.alphabet.index(END)).cumsum(1) > 0 if self.padded else torch.zeros_like(fixed)
+        drawn = iter(["" if end else self.alphabet[i] for i, end in zip(x[~fixed].tolist(), ended[~fixed], strict=True)])
+
+        def put(text: str) -> str:
+            return re.sub(re.escape(mark), lambda _: next(drawn), text, flags=re.IGNORECASE if self.form == "fasta" else 0)
+
+        if self.symbols == "bytes":
+            write_bytes(path, put(read_bytes(source).decode("latin-1")).encode("latin-1"))
+            return
+        text = read_text(source)
+        if self.form == "fasta":
+            body = "".join(line if line.lstrip().startswith((">", ";")) else put(line) for line in text.splitlines(True))
+        elif self.form == "smiles":
+            separator, rest = separator_of(text), without_blanks(text)
+            header, *rows = csv.reader(io.StringIO(rest, newline=""), delimiter=separator)
+            where = next(i for i, name in enumerate(header) if name.strip().lower() == "smiles")
+            table = io.StringIO()
+            filled = [[put(cell) if i == where else cell for i, cell in enumerate(row)] for row in rows]
+            end = "\r\n" if "\r\n" in text else "\n"
+            csv.writer(table, delimiter=separator, lineterminator=end).writerows([header, *filled])
+            body = text.removesuffix(rest) + table.getvalue()
+        else:
+            body = put(text)
         write_bytes(path, body.encode("utf-8"))
 
     def to_json(self) -> dict[str, Any]:
@@ -163,7 +218,7 @@ class Sequences(Format):
     def _split_all(self, pieces: list[str], path: Path, mark: str = "") -> list[list[str]]:
         """The symbols of every sequence; a padded text has one in each line."""
         if self.padded and self.form == "text":
-            pieces = [line for piece in pieces for line in piece.splitlines() if line.strip()]
+            pieces = [line for piece in pieces for line in LINES.split(piece) if line.strip()]
         return [self._split(piece, path, mark) for piece in pieces]
 
     def _split(self, text: str, path: Path, mark: str = "") -> list[str]:
@@ -194,12 +249,12 @@ class Sequences(Format):
         return torch.cat([w[: len(w) // self.length * self.length].reshape(-1, self.length) for w in windows])
 
 
-def _pieces(path: Path, form: str, symbols: Symbols, mark: str = "") -> tuple[str, list[str]]:
-    """The column's name (SMILES) and the sequences of a file; bytes as the characters of the same number."""
+def _pieces(path: Path, form: str, symbols: Symbols, mark: str = "") -> tuple[dict[str, Any], list[str]]:
+    """The names of its columns (SMILES) and the sequences of a file; bytes as the characters of the same number."""
     if form == "text":
         text = read_bytes(path).decode("latin-1") if symbols == "bytes" else read_text(path)
-        return "", [text.rstrip("\r\n") if mark else text]
-    return _smiles(read_text(path), path) if form == "smiles" else ("", _fasta(read_text(path), path, mark))
+        return {}, [text.rstrip("\r\n") if mark else text]
+    return _smiles(read_text(path), path) if form == "smiles" else ({}, _fasta(read_text(path), path, mark))
 
 
 def _fasta(text: str, path: Path, mark: str = "") -> list[str]:
@@ -221,19 +276,19 @@ def _fasta(text: str, path: Path, mark: str = "") -> list[str]:
     return [piece for piece in found if piece]
 
 
-def _smiles(text: str, path: Path) -> tuple[str, list[str]]:
-    rows = list(csv.reader(io.StringIO(text)))
+def _smiles(text: str, path: Path) -> tuple[dict[str, Any], list[str]]:
+    rows = list(csv.reader(io.StringIO(without_blanks(text)), delimiter=separator_of(text)))
     header = [name.strip() for name in rows[0]]
     where = next((i for i, name in enumerate(header) if name.lower() == "smiles"), None)
     if where is None:
         raise BadData(f"{path}: has no column 'smiles' among {header[:8]}")
-    short = next((n for n, row in enumerate(rows[1:], 2) if len(row) <= where), None)
+    short = next((n for n, row in enumerate(rows[1:], 2) if row and len(row) <= where), None)
     if short is not None:
         raise BadData(f"{path}: row {short} has no entry in column '{header[where]}'")
-    found = [row[where].strip() for row in rows[1:] if row[where].strip()]
+    found = [row[where].strip() for row in rows[1:] if row and row[where].strip()]
     if not found:
         raise BadData(f"{path}: column '{header[where]}' is empty")
-    return header[where], found
+    return {"column": header[where], "dropped": ", ".join(header[:where] + header[where + 1 :])}, found
 
 
 def _tokenizers():
@@ -257,6 +312,6 @@ def is_smiles_table(path: Path) -> bool:
     """Whether a CSV file is one of molecules: a column `smiles`, and at most one beside it."""
     if suffix_of(path) != ".csv":
         return False
-    head = read_bytes(path)[:4096].decode("utf-8", errors="replace").splitlines()
-    names = [name.strip().lower() for name in next(csv.reader(head[:1]), [])]
+    head = without_blanks(read_bytes(path)[:4096].decode("utf-8-sig", errors="replace"))
+    names = [name.strip().lower() for name in next(csv.reader(head.splitlines()[:1], delimiter=separator_of(head)), [])]
     return "smiles" in names and len(names) <= 2

@@ -13,6 +13,7 @@ import csv
 import io
 import re
 from dataclasses import dataclass
+from math import log, pi
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ from unnoise.data.table_files import (
 )
 from unnoise.data.understanding import understand
 from unnoise.processes import Gaussian, Masking, Process, Product
-from unnoise.shapes import Tree
+from unnoise.shapes import Bool, Float, Tree
+from unnoise.spaces import batch_size
 
 CATEGORIES = "categories"
 
@@ -119,6 +121,17 @@ class Table(Format):
     def lines(self) -> list[Line]:
         return [_line(column, column in self.coordinates) for column in self.columns]
 
+    def log_fill(self, x: Tree) -> Float[Tensor, "rows"]:
+        """Of the normal numbers that stand where a continuous column is missing or has one of its atoms."""
+        total = super().log_fill(x)
+        place = {column.name: i for i, column in enumerate(self.coordinates)}
+        for leaf, column in self.leaves.items():
+            if column.name in place:
+                unread = x[CATEGORIES][:, place[column.name]] != column.size - 1
+                z = x[leaf][:, 0].double()
+                total = total + torch.where(unread, -0.5 * (z.square() + log(2 * pi)), 0.0)
+        return total
+
     def encode(self, path: Path | str, unseen: str = "refuse") -> Tree:
         """States of another file.  `unseen`: "refuse" an ordered value that was never seen, or move it to the "nearest"."""
         path = Path(path)
@@ -174,11 +187,17 @@ class Table(Format):
 
     def arrow(self, x: Tree) -> Any:
         """States as a pyarrow.Table with the types of the file."""
+        return self._arrow(self._decode(x))
+
+    def _arrow(self, cells: dict[str, list[str | None]]) -> Any:
         pa = arrow_library()
         schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(self.schema)))
         arrays = []
-        for column, texts, field in zip(self.columns, self._decode(x).values(), schema, strict=True):
-            words, kind = pa.array(texts, pa.string()), field.type
+        for column, texts, field in zip(self.columns, cells.values(), schema, strict=True):
+            kind = field.type
+            if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+                texts = [text and _plain(text) for text in texts]
+            words = pa.array(texts, pa.string())
             if pa.types.is_dictionary(kind) and column.quantiles is None:
                 known = pa.array(column.texts, pa.string())
                 codes = pa.compute.index_in(words, known).cast(kind.index_type)
@@ -203,23 +222,44 @@ class Table(Format):
         return pd.DataFrame(series)
 
     def write(self, x: Tree, path: Path | str) -> None:
-        path = Path(path)
+        self._write(self._decode(x), Path(path))
+
+    def write_given(self, x: Tree, assignments: dict[str, str], path: Path) -> None:
+        """States drawn given columns, whose values are written to the last digit: scores are float32."""
+        cells = self._decode(x)
+        for name, text in assignments.items():
+            self._keep(cells, name, [str(text)] * len(cells[name]))
+        self._write(cells, Path(path))
+
+    def write_filled(self, x: Tree, source: Path, path: Path, mark: str | None = None) -> None:
+        cells = self._decode(x)
+        for name, texts in self._cells(Path(source))[0].items():
+            self._keep(cells, name, [None if text == mark else text for text in texts])
+        self._write(cells, Path(path))
+
+    def _keep(self, cells: dict[str, list[str | None]], name: str, known: list[str | None]) -> None:
+        """Numbers as they were known; None and blanks leave what was drawn, and categories are what they were anyway."""
+        column = next(column for column in self.columns if column.name == name)
+        if column.quantiles is not None:
+            blank = {None, "", *column.blanks}
+            cells[name] = [old if text in blank else text for old, text in zip(cells[name], known, strict=True)]
+
+    def _write(self, cells: dict[str, list[str | None]], path: Path) -> None:
         suffix = table_suffix(path)
         if suffix == ".parquet":
             pa = arrow_library()
             sink = pa.BufferOutputStream()
-            pa.parquet.write_table(self.arrow(x), sink)
+            pa.parquet.write_table(self._arrow(cells), sink)
             raw = sink.getvalue().to_pybytes()
         else:
-            texts = self._decode(x)
             blanks = [column.missing or "" for column in self.columns]
             filled = [
                 [blank if text is None else text for text in column]
-                for column, blank in zip(texts.values(), blanks, strict=True)
+                for column, blank in zip(cells.values(), blanks, strict=True)
             ]
             stream = io.StringIO(newline="")
             writer = csv.writer(stream, delimiter="\t" if suffix == ".tsv" else self.separator, lineterminator="\n")
-            writer.writerow(texts)
+            writer.writerow(cells)
             writer.writerows(zip(*filled, strict=True))
             raw = stream.getvalue().encode(self.encoding)
         write_bytes(path, raw)
@@ -238,19 +278,21 @@ class Table(Format):
             (state,), score = column.encode(Texts(name, [str(text)], np.zeros(1, dtype=np.int64), "given", True), place=0.5)
             if name in place:
                 values[place[name]], fixed[place[name]] = int(state), True
-            if score is not None and column.quantiles is not None and state == column.size - 1:
+            if score is None or column.quantiles is None:
+                continue
+            if state == column.size - 1:  # else the score is a fill, as good as any
                 number = column.scale.parse([str(text)])[0] if column.scale is not None else np.nan
                 if not column.quantiles.values[0] <= number <= column.quantiles.values[-1]:
                     raise BadData(f"given {name}={text}: outside the range of this column: use a value in {column.choices}")
-                result[leaf_of[name]] = torch.tensor(score, dtype=torch.float32), torch.ones(1, dtype=torch.bool)
+                if column.arrow() == "int64" and number != round(number):
+                    raise BadData(f"given {name}={text}: this column holds whole numbers: round it")
+            result[leaf_of[name]] = torch.tensor(score, dtype=torch.float32), torch.ones(1, dtype=torch.bool)
         return {CATEGORIES: (values, fixed), **result} if fixed.any() else result
 
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
         """Cells to be filled are empty, or hold the mark; a column that is left out is a gap in every row."""
         path, mark = Path(path), "" if mark is None else mark
-        table = read_parquet(path) if table_suffix(path) == ".parquet" else read_text(path, self.encoding)[0]
-        columns = {name: table[name].to_pylist() for name in table.column_names if name not in self.dropped}
-        rows = table.num_rows
+        columns, rows = self._cells(path)
         x: dict[str, Tensor] = {}
         if self.coordinates:
             x[CATEGORIES] = torch.zeros(rows, len(self.coordinates), dtype=torch.int64)
@@ -258,7 +300,7 @@ class Table(Format):
         fixed = {name: torch.zeros_like(leaf, dtype=torch.bool) for name, leaf in x.items()}
         for i in range(rows):
             cells = {name: values[i] for name, values in columns.items()}
-            known = {name: str(cell) for name, cell in cells.items() if cell is not None and str(cell) != mark and str(cell)}
+            known = {name: cell for name, cell in cells.items() if cell and cell != mark}
             try:
                 found = self.given(known)
             except BadData as error:
@@ -266,6 +308,23 @@ class Table(Format):
             for leaf, (values, which) in found.items():
                 x[leaf][i], fixed[leaf][i] = torch.where(which, values, x[leaf][i]), which
         return x, fixed
+
+    def blank(self, x: Tree, fixed: Tree) -> Bool[Tensor, "rows columns"]:
+        """Cells that were not known and are missing still: drawn as such."""
+        known = [len(column.texts) if column.missing is not None else -1 for column in self.coordinates]
+        if not known:
+            return torch.zeros(batch_size(x), 0, dtype=torch.bool)
+        return ~fixed[CATEGORIES] & (x[CATEGORIES] == torch.tensor(known))
+
+    def _cells(self, path: Path) -> tuple[dict[str, Any], int]:
+        """The texts of a file's columns, None where there is none, and how many rows it has."""
+        table = read_parquet(path) if table_suffix(path) == ".parquet" else read_text(path, self.encoding)[0]
+        columns = {}
+        for name in table.column_names:
+            if name not in self.dropped:
+                texts = texts_of(table[name], name, str(path))  # a typed cell as `fit` reads it
+                columns[name] = np.array([*texts.distinct, None], dtype=object)[texts.index]
+        return columns, table.num_rows
 
     def to_json(self) -> dict[str, Any]:
         plain = {
@@ -280,6 +339,11 @@ class Table(Format):
     def from_json(cls, data: dict[str, Any]) -> "Table":
         columns = tuple(map(Column.from_json, data["columns"]))
         return cls(**{**data, "columns": columns, "dropped": tuple(data["dropped"])})
+
+
+def _plain(text: str) -> str:
+    """A number as arrow reads it: no space around it, no + before it, no point at its end."""
+    return text.strip().removeprefix("+").removesuffix(".")
 
 
 def _line(column: Column, listed: bool) -> Line:

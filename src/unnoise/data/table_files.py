@@ -11,13 +11,12 @@ import numpy as np
 
 from unnoise.data.base import BadData
 from unnoise.data.columns import Texts
-from unnoise.data.files import read_bytes, suffix_of
+from unnoise.data.files import read_bytes, separator_of, suffix_of, without_blanks
 from unnoise.data.scales import Dates, Decimals
 from unnoise.data.understanding import FEW, MANY, understand
 
 GLANCE = 200_000  # rows that are looked at first, so that a hopeless column fails before the rest is worked on
 SUFFIXES = (".csv", ".tsv", ".parquet")
-SEPARATORS = (",", ";", "\t")
 
 
 def arrow_library() -> Any:
@@ -38,8 +37,8 @@ def table_suffix(path: Path) -> str:
     return suffix
 
 
-def _utf8(raw: bytes, path: Path, encoding: str) -> bytes:
-    """The text of a file as UTF-8."""
+def _text(raw: bytes, path: Path, encoding: str) -> str:
+    """The text of a file, from its header."""
     plain = encoding.lower() in ("utf-8", "utf8")
     raw = raw.removeprefix(b"\xef\xbb\xbf") if plain else raw
     strange = sum(byte < 9 or 13 < byte < 32 for byte in raw[:4096])
@@ -54,17 +53,16 @@ def _utf8(raw: bytes, path: Path, encoding: str) -> bytes:
         raise BadData(f"{path}: there is no encoding '{encoding}': use one such as utf-8 or latin-1") from error
     if not text.strip():
         raise BadData(f"{path}: the file is empty: it needs a header and rows")
-    return raw if plain else text.encode()
+    return without_blanks(text)
 
 
 def read_text(path: Path, encoding: str) -> tuple[Any, str]:
     """Text columns as an arrow table, and the separator."""
     pa = arrow_library()
-    raw = _utf8(read_bytes(path), path, encoding)
-    first = raw.lstrip().split(b"\n", 1)[0].decode()
-    separator = "\t" if table_suffix(path) == ".tsv" else next((s for s in SEPARATORS if s in first), ",")
-    reader = csv.reader(io.TextIOWrapper(io.BytesIO(raw), "utf-8", newline=""), delimiter=separator)
-    names = next(row for row in reader if row)
+    text = _text(read_bytes(path), path, encoding)
+    separator = "\t" if table_suffix(path) == ".tsv" else separator_of(text)
+    raw = text.encode()
+    names = next(csv.reader(io.TextIOWrapper(io.BytesIO(raw), "utf-8", newline=""), delimiter=separator))
     check_names(names, path)
     if all(Decimals.understand([name]) for name in names):
         raise BadData(f"{path}: the first row holds numbers, not column names: add a header")
@@ -124,6 +122,10 @@ def _as_text(column: Any, name: str, where: str) -> Any:
     try:
         if pa.types.is_dictionary(kind):
             return _as_text(column.cast(kind.value_type), name, where)
+        if pa.types.is_time(kind) or pa.types.is_duration(kind):
+            raise BadData(
+                f"{where}: column '{name}' has the type {kind}: turn it into a number, such as seconds, or drop it"
+            )
         if pa.types.is_timestamp(kind):
             for unit in ("s", "ms", "us", "ns"):
                 try:

@@ -104,7 +104,8 @@ def _words(values: Texts, kind: str | None, order: list[Any] | None, known: dict
         if len(keys) > 2:
             raise values.error(f"is to be boolean but has {len(keys)} values, such as {texts[:3]}: use kind category")
         return Column(kind="boolean", texts=tuple(texts), **known)
-    if kind is None and len(words) > FEW:
+    crowd = len(words) > max(NAMES, rows / 2)
+    if kind is None and (crowd or len(words) > FEW):
         seen = values.rows()
         for pattern, what in ((NUMBER, "a number"), (DATE, "an ISO date")):
             like = np.array([bool(pattern.fullmatch(word)) for word in words])
@@ -117,7 +118,7 @@ def _words(values: Texts, kind: str | None, order: list[Any] | None, known: dict
                 )
     if len(words) > MANY:
         raise values.error(f"has {len(words):,} categories, more than {MANY:,}: {REMEDY}")
-    if kind is None and len(words) > max(NAMES, rows / 2):
+    if kind is None and crowd:
         raise values.error(f"looks like names or free text ({len(words):,} distinct values in {rows:,} rows): {REMEDY}")
     return Column(kind="category", texts=tuple(sorted(words)), **known)
 

@@ -22,6 +22,7 @@ sixth of the bin's width, around the bin's middle.  So u, the place in the bin, 
 with equality where p_eps has that form in the bin.  A uniform u would cost 0.6 nats in every coordinate.
 """
 
+from collections.abc import Callable
 from math import log, pi, sqrt
 from typing import Any
 
@@ -43,7 +44,7 @@ from unnoise.objectives import Objective
 from unnoise.processes import Gaussian
 from unnoise.shapes import Float, Int, Tree
 from unnoise.spaces import Finite, Space, batch_size, first_leaf, map_leaves
-from unnoise.training.validation import summary
+from unnoise.training.validation import summary, terms_of
 
 DRAWS = 64  # of the bound on rows that have an exact value: so many that the difference of the two is seen
 TOLERANCE = 1e-4  # of the flow's solver, per coordinate and step: far below the spread over rows
@@ -62,8 +63,9 @@ def bound_terms(
     batch: int = 256,
     progress: bool = False,
     options: dict[str, Any] | None = None,
+    log_fill: Callable[[Tree], Tensor] | None = None,
 ) -> Float[Tensor, "draws rows 3"]:
-    """Prior, diffusion and reconstruction of every row at every draw, in nats."""
+    """Prior, diffusion and reconstruction of every row at every draw, in nats; `log_fill` is that of the data's format."""
     if draws < 1:
         raise ValueError(f"draws = {draws}: at least one is needed")
     objective, device = Objective(denoiser, **(options or {})), device_of_network(denoiser)
@@ -74,7 +76,7 @@ def bound_terms(
         found = []
         for k in range(draws):
             b = objective(part, Noise(seed, index, device).at("evaluate", k, "batch", start))
-            found.append(torch.stack([b.prior, b.diffusion, b.reconstruction], -1).double().cpu())
+            found.append(terms_of(b, part, log_fill).cpu())
         terms.append(torch.stack(found))
     return torch.cat(terms, 1)
 

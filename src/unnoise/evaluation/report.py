@@ -3,7 +3,6 @@
 What the data's kind has no figure for is null, and `..._why` says why.
 """
 
-import json
 from math import log
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from unnoise.data.base import Format
+from unnoise.data.origin import Origin
 from unnoise.data.sequences import Sequences
 from unnoise.data.table import Table
 from unnoise.evaluation import molecules, sequences, tables
@@ -23,18 +23,13 @@ from unnoise.training.drawing import device_of, draw
 from unnoise.training.recipes import preset_for
 from unnoise.training.run import Run
 
-__all__ = ["bound_on", "data_path", "evaluate"]
+__all__ = ["bound_on", "evaluate"]
 
 MOST_SAMPLES = 20_000
 # the defaults on a processor and on an accelerator
 EXACT_ROWS = {"cpu": 64, "cuda": 256}
 JUDGE_MINUTES = {"cpu": 0.5, "cuda": 2.0}
 SEQUENCE_WORK = {"cpu": 2**22, "cuda": 2**28}  # symbols given to the network for samples of sequences: n x length^2
-
-
-def data_path(run: Run) -> Path:
-    """The file that the run was trained on."""
-    return Path(json.loads((run.folder / "data.json").read_text())["path"])
 
 
 def _encoded(format: Format, path: Path) -> Tree:
@@ -66,7 +61,15 @@ def evaluate(
         raise ValueError(f"samples = {samples}: pass their number, or 0 for none")
     where = device_of(device)
     format, denoiser = run.format(), run.denoiser(which="best").to(where)
-    everything = format.encode(data_path(run))
+    if target is not None:
+        _check_target(format, target, samples)
+    origin = Origin.load(run.folder)
+    if data is None and not origin.still_at(origin.path):
+        raise ValueError(
+            f"{origin.path} has changed since the run was trained on it, so which rows were held out is not known: put it "
+            f"back, or pass --data FILE with rows that were not trained on"
+        )
+    everything = format.encode(origin.path)
     kept, held = split(batch_size(everything), run.config.train.validation, run.config.train.seed)
     if data is None and not len(held):
         raise ValueError(f"{run.folder} held no rows out: pass --data FILE")
@@ -74,7 +77,9 @@ def evaluate(
     if not batch_size(unseen):
         raise ValueError(f"{data} holds no example of the model's length")
     x0 = _rows(unseen, sequences.chosen(batch_size(unseen), rows, seed))
-    terms = bound_terms(denoiser, x0, draws, seed, progress=progress, options=run.objective_options())
+    terms = bound_terms(
+        denoiser, x0, draws, seed, progress=progress, options=run.objective_options(), log_fill=format.log_fill
+    )
     result: dict[str, Any] = {"on": str(data) if data is not None else "held-out rows"}
     result |= bound_figures(terms, denoiser.process.space.dimension)
     if isinstance(format, Sequences):
@@ -94,7 +99,7 @@ def evaluate(
     train = _rows(everything, kept)
     if isinstance(format, Table):
         count = samples or min(batch_size(train), MOST_SAMPLES)
-        result |= _table(format, train, unseen, drawn(count), target if data is not None else None, seed)
+        result |= _table(format, train, unseen, drawn(count), target, seed)
     if isinstance(format, Sequences):
         count = samples or min(MOST_SAMPLES, max(64, SEQUENCE_WORK[where.type] // format.length**2))
         x = drawn(min(count, len(unseen)))  # no more than there are rows to compare with
@@ -107,14 +112,41 @@ def evaluate(
     return result
 
 
+def _check_target(format: Format, target: str, samples: int | None) -> None:
+    """The column to predict must be one of a table whose samples are drawn."""
+    if not isinstance(format, Table):
+        raise ValueError(f"target = {target!r}: only tables have columns to predict: leave it out")
+    names = [column.name for column in format.columns]
+    if target not in names:
+        raise ValueError(f"target = {target!r}: there is no such column: use one of {names}")
+    if samples == 0:
+        raise ValueError(f"target = {target!r}: it is predicted from samples, and samples = 0: draw some")
+
+
+def _frame(format: Table, x: Tree) -> Any:
+    """States as a frame; texts that are numbers or dates to the model, such as dates with a zone, are numbers here."""
+    frame = format.frame(x)
+    for column in format.columns:
+        values = frame[column.name]
+        if column.scale is not None and not tables.is_number(values):
+            frame[column.name] = column.scale.parse(values.astype(object).where(values.notna(), "").tolist())
+    return frame
+
+
 def _table(format: Table, train: Tree, unseen: Tree, x: Tree, target: str | None, seed: int) -> dict[str, Any]:
-    """Samples x of a table, and controls, against the training rows."""
-    real, test = format.frame(train), format.frame(unseen)
-    return {
-        "samples": tables.score(real, format.frame(x), test, target, seed).json(),
-        "control_unseen_rows": tables.score(real, test, None, None, seed).json(),
-        "control_independent_columns": tables.score(real, tables.shuffled(real, seed), None, None, seed).json(),
-    }
+    """Samples x of a table, and as many unseen rows and rows of independent columns, each against the training rows.
+
+    Where there are fewer unseen rows than samples, as many of the samples are scored once more.
+    """
+    real, fake, test = (_frame(format, part) for part in (train, x, unseen))
+    n = min(len(fake), len(test))
+    few = test.iloc[sequences.chosen(len(test), n, seed).numpy()]
+    result = {"samples": tables.score(real, fake, test, target, seed).json()}
+    if n < len(fake):
+        result["samples_as_many_as_unseen"] = tables.score(real, fake.head(n), seed=seed).json()
+    result["control_unseen_rows"] = tables.score(real, few, seed=seed).json()
+    loose = tables.shuffled(real, seed).head(len(fake))
+    return result | {"control_independent_columns": tables.score(real, loose, seed=seed).json()}
 
 
 def _sequences(

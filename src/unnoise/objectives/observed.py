@@ -90,7 +90,7 @@ class Observed(Objective):
         for name, leaf in prediction.leaves.items():
             own = copy(leaf)
             own.t = leaf_time(t, name)  # its rate at t = 0 is infinite, and not wanted
-            rate = self.weighting.rate(own, process.leaves[name], x0[name], self.fast)
+            rate = self.weighting.rate(own, process.leaves[name], x0[name], self.fast, ~observed[name])
             parts.append(torch.where(observed[name], 0.0, rate))
         return torch.stack(parts).sum(0)
 

@@ -7,7 +7,8 @@ Gaussian weightings are named by the squared error that they weigh uniformly in 
     EDM          (s^2 + d^2)/(s d)^2 |x_0 - x_model|^2,  s = sigma/alpha, d the data's standard deviation
     Sigmoid      sigmoid(bias - log SNR) (-d log SNR/dt)/2 |eps - eps_model|^2
     Balanced     (b + late) |v - v_model|^2 / e, where b |v - v_model|^2 is the bound's own integrand and e is about what
-                 |v - v_model|^2 is at this time, as a constant: its mean over the other rows nearest in time
+                 |v - v_model|^2 is at this time, as a constant: its mean over the other rows nearest in time, or for a
+                 row that is alone 1 per coordinate, about what |v|^2 is
 
 They are no bounds and are meant plainly: where the noise is correlated, eps is that noise, and |.|^2 is the sum of squares
 of the data's own coordinates; only `Bound` whitens the error first.
@@ -54,16 +55,21 @@ class Weighting(ABC):
     is_bound = False
     even = False  # whether it is about as large at all times, so that these are drawn evenly
 
-    def rate(self, prediction: Prediction, process: Process, x0: Tree, fast: bool = True) -> Float[Tensor, "batch"]:
+    def rate(
+        self, prediction: Prediction, process: Process, x0: Tree, fast: bool = True, free: Tensor | None = None
+    ) -> Float[Tensor, "batch"]:
+        """`free`: the rows that are asked for, if not all; what the others get is finite and means nothing."""
         prediction = prediction.by_leaf()
         if isinstance(prediction, ProductPrediction) and isinstance(process, Product):
             leaves = process.leaves
-            parts = [self.rate(leaf, leaves[name], x0[name], fast) for name, leaf in prediction.leaves.items()]
+            parts = [self.rate(leaf, leaves[name], x0[name], fast, free) for name, leaf in prediction.leaves.items()]
             return torch.stack(parts).sum(0)
-        return self.leaf_rate(prediction, process, x0, fast)
+        return self.leaf_rate(prediction, process, x0, fast, free)
 
     @abstractmethod
-    def leaf_rate(self, prediction: Prediction, process: Process, x0: Tensor, fast: bool) -> Tensor: ...
+    def leaf_rate(
+        self, prediction: Prediction, process: Process, x0: Tensor, fast: bool, free: Tensor | None = None
+    ) -> Tensor: ...
 
 
 class Bound(Weighting):
@@ -71,7 +77,7 @@ class Bound(Weighting):
 
     is_bound = True
 
-    def leaf_rate(self, prediction, process, x0, fast):
+    def leaf_rate(self, prediction, process, x0, fast, free=None):
         return rate(prediction, process, x0, fast)
 
 
@@ -80,7 +86,7 @@ class _GaussianWeighting(Weighting):
     def on_clean(self, schedule: Schedule, t: Tensor) -> Tensor:
         """The weight on |x_0 - x_model|^2."""
 
-    def leaf_rate(self, prediction, process, x0, fast):
+    def leaf_rate(self, prediction, process, x0, fast, free=None):
         if not isinstance(prediction, ContinuousPrediction):
             return rate(prediction, process, x0, fast)
         weight = process.coefficient(self.on_clean(process.schedule, prediction.t), x0)
@@ -139,26 +145,34 @@ class Balanced(Weighting):
     def __init__(self, late: float = 8.0):
         self.late = late
 
-    def leaf_rate(self, prediction, process, x0, fast):
+    def leaf_rate(self, prediction, process, x0, fast, free=None):
         own = rate(prediction, process, x0, fast)
         if not isinstance(prediction, ContinuousPrediction):
             return own
         error = V().leaf_rate(prediction, process, x0, fast)
-        return (own + self.late * error) / usual(prediction.t, error.detach()).clamp_min(SMALLEST)
+        usual_error = usual(prediction.t, error.detach(), float(process.space.dimension), free)
+        return (own + self.late * error) / usual_error.clamp_min(SMALLEST)
 
 
-def usual(t: Float[Tensor, "batch"], error: Float[Tensor, "batch"], reach: int = NEIGHBOURS) -> Float[Tensor, "batch"]:
+def usual(
+    t: Float[Tensor, "batch"],
+    error: Float[Tensor, "batch"],
+    alone: float,
+    free: Tensor | None = None,
+    reach: int = NEIGHBOURS,
+) -> Float[Tensor, "batch"]:
     """For each row the mean error of the `reach` rows just before it in time and as many after, itself left out, among the
-    rows of all processes together.  A row that is alone has its own."""
+    free rows of all processes together.  `alone` is for a row that has no such others."""
     rows = len(t)
-    t, error = (gathered(value.double()) for value in (t, error))
-    order, total = t.argsort(), len(t)
-    if total == 1:
-        return error
-    sums = torch.cat([error.new_zeros(1), error[order].cumsum(0)])
-    place = torch.arange(total, device=t.device)
-    first, last = (place - reach).clamp_min(0), (place + reach + 1).clamp_max(total)
-    mean = (sums[last] - sums[first] - error[order]) / (last - first - 1)
+    free = torch.ones_like(t) if free is None else free
+    t, error, free = (gathered(value.double()) for value in (t, error, free))
+    order = torch.where(free > 0, t, torch.inf).argsort()  # the free rows first
+    error = torch.where(free > 0, error, 0.0)[order]
+    sums = torch.cat([error.new_zeros(1), error.cumsum(0)])
+    place = torch.arange(len(t), device=t.device)
+    first, last = (place - reach).clamp_min(0), (place + reach + 1).minimum(free.sum().long())
+    others = last - first - 1
+    mean = torch.where(others > 0, (sums[last] - sums[first] - error) / others.clamp_min(1), alone)
     found = torch.empty_like(mean).scatter(0, order, mean)
     start = rank() * rows
     return found[start : start + rows]
@@ -173,7 +187,7 @@ class CrossEntropy(Weighting):
 
     even = True
 
-    def leaf_rate(self, prediction, process, x0, fast):
+    def leaf_rate(self, prediction, process, x0, fast, free=None):
         if not isinstance(prediction, FinitePrediction):
             return rate(prediction, process, x0, fast)
         moves = process.movable(prediction.x_t)
@@ -196,7 +210,7 @@ class Leaves(Weighting):
     def __init__(self, **leaves: Weighting):
         self.leaves = leaves
 
-    def rate(self, prediction, process, x0, fast=True):
+    def rate(self, prediction, process, x0, fast=True, free=None):
         prediction = prediction.by_leaf()
         if not isinstance(prediction, ProductPrediction):
             raise TypeError("Leaves(...) weighs the leaves of a product")
@@ -205,8 +219,8 @@ class Leaves(Weighting):
             raise ValueError(f"Leaves(...) weighs {unknown}; the leaves are {list(prediction.leaves)}")
         bound, parts = Bound(), []
         for name, leaf in prediction.leaves.items():
-            parts.append(self.leaves.get(name, bound).rate(leaf, process.leaves[name], x0[name], fast))
+            parts.append(self.leaves.get(name, bound).rate(leaf, process.leaves[name], x0[name], fast, free))
         return torch.stack(parts).sum(0)
 
-    def leaf_rate(self, prediction, process, x0, fast):
+    def leaf_rate(self, prediction, process, x0, fast, free=None):
         raise TypeError("Leaves(...) weighs the leaves of a product")

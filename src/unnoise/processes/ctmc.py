@@ -6,11 +6,13 @@ Gaussian, bands, embedding neighbours, birth and death.  Kernels are never forme
 """
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
+from unnoise.checks import looks
 from unnoise.generators.semigroup import Eigen, Semigroup, Series, Table, checked_entries, checked_rates
 from unnoise.laws import Categorical, log_of
 from unnoise.processes.dense import Few, Full, TimeScaled, invert, rows_of
@@ -21,6 +23,28 @@ from unnoise.shapes import Float, Tree
 from unnoise.spaces import Finite
 
 Method = Literal["uniformization", "eigen"]
+
+
+class _Kept:
+    """A kernel, and what shows later whether it is still the right one."""
+
+    def __init__(self, schedule: Schedule, t: Tensor, kernel: Tensor):
+        self.schedule, self.kernel, self.recorded = schedule, kernel, _recording(t)
+        self.versions = t._version, kernel._version
+        self.times = t.clone() if looks(t) else None
+
+    def holds(self, schedule: Schedule, t: Tensor) -> bool:
+        """Whether schedule and times are as they were, and nobody has written into the kernel."""
+        return (
+            self.schedule is schedule
+            and self.versions == (t._version, self.kernel._version)
+            and (self.times is None or torch.equal(self.times, t))  # an array that shares its memory has no version
+            and self.recorded == _recording(t)  # every replay is to make its own
+        )
+
+
+def _recording(t: Tensor) -> bool:
+    return t.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 class RateMatrix(TimeScaled):
@@ -64,8 +88,11 @@ class RateMatrix(TimeScaled):
             self.base = Full(matrix)
         self._given_prior = None if prior is None else self._checked_prior(prior)
         self.cutoff = 0.0
-        # the kernel from the data asked for last: whoever draws x_t asks next what each x_0 has to say of it
-        self._last: tuple[Tensor, int, Tensor] | None = None
+        # the kernel from the data asked for last, by its t: whoever draws x_t asks next what each x_0 has to say of it
+        self._last: WeakTensorKeyDictionary | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_last": None}  # copies and files go without it
 
     def _checked_prior(self, prior: Tensor) -> Tensor:
         prior = torch.as_tensor(prior).double()
@@ -84,13 +111,25 @@ class RateMatrix(TimeScaled):
     def kernel(self, s: Tensor | None, t: Tensor) -> Float[Tensor, "batch size size"]:
         if self.schedule.shape:
             raise ValueError("coordinates with schedules of their own have no kernel in common")
-        if self._last is not None and self._last[0] is t and self._last[1] == t._version and s is None:
-            return self._last[2]
+        if s is not None or not self._keeps(t):
+            return self._kernel(s, t)
+        last = self._last  # read once: other threads may replace it
+        kept = None if last is None else last.get(t)
+        if kept is None or not kept.holds(self.schedule, t):
+            kept = _Kept(self.schedule, t, self._kernel(s, t))
+            self._last = WeakTensorKeyDictionary({t: kept})  # gone when t is
+        return kept.kernel
+
+    def _kernel(self, s: Tensor | None, t: Tensor) -> Float[Tensor, "batch size size"]:
         eye = torch.eye(self.state_space.size, dtype=torch.float64, device=t.device)
-        kernel = self.semigroup.apply_to(eye.expand(len(t), -1, -1), self.clock(s, t)[:, None]).mT
-        if s is None and next(self.parameters(), None) is None:  # a schedule that learns has another one next time
-            self._last = t, t._version, kernel
-        return kernel
+        return self.semigroup.apply_to(eye.expand(len(t), -1, -1), self.clock(s, t)[:, None]).mT
+
+    def _keeps(self, t: Tensor) -> bool:
+        """Whether a kernel serves again: not one that gradients pass through, nor that of a schedule that learns, which is
+        another next time.  Inference tensors do not tell whether they were written into."""
+        learns = next(self.parameters(), None) is not None or any(buffer.requires_grad for buffer in self.buffers())
+        inference = t.is_inference() or torch.is_inference_mode_enabled()
+        return not (learns or t.requires_grad or inference or torch.compiler.is_compiling())
 
     def marginal(self, x0: Tree, t: Tree) -> Categorical:
         if not self._shares_kernel():

@@ -22,6 +22,8 @@ LARGEST_INVERSE = 1e12
 class DenseProcess(FiniteProcess):
     """Base of processes whose kernels are matrices; all coordinates share them."""
 
+    _kept_prior: tuple[object, Tensor | None] = (None, None)  # the schedule and its log p_1
+
     @abstractmethod
     def kernel(self, s: Tensor | None, t: Tensor) -> Float[Tensor, "batch size size"]:
         """Q_{t|s} for each pair of times (s = None: from the data), float64, columns sum to 1."""
@@ -87,11 +89,20 @@ class DenseProcess(FiniteProcess):
         return self.log_push(log_of(start), None, torch.ones(1, dtype=torch.float64, device=device))[0]
 
     def prior(self, rows: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Law:
-        if not hasattr(self, "_log_prior"):
-            self._log_prior = self.log_prior().detach()
-        self._log_prior = self._log_prior.to(device)  # it stays where it was last asked for
-        log_p = self._log_prior.to(dtype or torch.float64)
+        log_p = self._log_prior(device).to(dtype or torch.float64)
         return Categorical(log_p.expand(rows, *self.space.shape, log_p.shape[-1]))
+
+    def _log_prior(self, device: torch.device | str | None) -> Float[Tensor, "*shape size"]:
+        """log p_1, computed once; but what learns has another one next time, and its gradient."""
+        if next(self.parameters(), None) is not None:
+            return self.log_prior().to(device)
+        schedule, (own, log_p) = getattr(self, "schedule", None), self._kept_prior
+        if log_p is None or own is not schedule:
+            log_p = self.log_prior().detach()
+        log_p = log_p.to(device)
+        if not log_p.is_inference():  # which no gradient could pass later
+            self._kept_prior = schedule, log_p  # it stays where it was last asked for
+        return log_p
 
     def extra_repr(self) -> str:
         return f"size={self.space.size}, shape={self.space.shape}"

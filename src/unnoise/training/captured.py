@@ -9,7 +9,7 @@ What cannot be recorded, such as a network that asks the device for a value, is 
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -54,10 +54,15 @@ class _Recorded:
 
 
 class Captured:
-    """Updates of a learner: the first few plainly, the others by replay."""
+    """Updates of a learner: the first few plainly, the others by replay.  `parameters` are those that it moves."""
 
-    def __init__(self, apply: Apply, record: Callable[[Callable[[], None]], Callable[[], None]] = cuda_graph):
-        self.apply, self.record = apply, record
+    def __init__(
+        self,
+        apply: Apply,
+        record: Callable[[Callable[[], None]], Callable[[], None]] = cuda_graph,
+        parameters: Sequence[Tensor] = (),
+    ):
+        self.apply, self.record, self.parameters = apply, record, parameters
         self.seen: dict[Any, int] = {}
         self.recorded: dict[Any, _Recorded] = {}
         self.refused = False
@@ -73,6 +78,8 @@ class Captured:
                 self.recorded[which] = _Recorded(self.apply, x0, noise.rows, list(weights), self.record)
             except RuntimeError as error:
                 self.refused = True
+                for p in self.parameters:  # what a backward pass left would be added to
+                    p.grad = None
                 reason = str(error).strip().splitlines()[0]
                 warnings.warn(f"the update cannot be recorded and is launched kernel by kernel: {reason}", stacklevel=2)
         if which in self.recorded:

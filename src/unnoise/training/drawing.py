@@ -63,9 +63,13 @@ def draw(
     """n samples on the CPU, and what they took."""
     where = device_of(device)
     denoiser = denoiser.to(where)
-    plan = drawing(denoiser.process, steps)
+    if batch < 1:
+        raise ValueError(f"batch = {batch}: at least one is needed")
+    if calls is not None and calls < 1:
+        raise ValueError(f"calls = {calls}: at least one is needed")
+    plan = drawing(denoiser.process, steps if calls is None else calls)
     if sampler is not None:
-        plan = Drawing(sampler, steps or plan.steps)
+        plan = Drawing(sampler, plan.steps if steps is None else steps)
     if given and format.kind != "table":
         raise ValueError(
             f"--given names columns of a table, and this run's data is of the kind {format.kind!r}: put what is known "

@@ -3,20 +3,30 @@
 A folder is written under a passing name, its files and itself are forced to the disk, and only then it gets its name, which
 is one atomic act.  Its manifest holds the length and SHA-256 of every file, so that a file which was cut short or changed
 later is noticed.  Names in a manifest are plain file names of known kinds: nothing leads out of the folder, and nothing is
-unpickled.
+unpickled.  A file that cannot be read, for want of a permission or of a disk, is not called damaged: it may be whole.
 """
 
+import errno
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # a system without it: nothing is locked
+    fcntl = None  # type: ignore[assignment]
 
 MANIFEST = "manifest.json"
 PASSING = ".saving-"  # a folder under way: of no worth after a kill
 OLD = ".old-"  # a folder on its way out
+DAMAGED = "damaged-"  # a folder set aside
+LOCK = ".lock"
 SUFFIXES = (".safetensors", ".json")
 
 
@@ -51,19 +61,25 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_json(path: Path, data: Any) -> None:
-    """One file, whole or not at all."""
+def write_text(path: Path, text: str) -> None:
+    """One file, whole or not at all.  A link under either name, as a foreign folder may hold, is replaced, not followed."""
     passing = path.with_name(PASSING + path.name)
-    passing.write_text(json.dumps(data, indent=1) + "\n")
+    passing.unlink(missing_ok=True)
+    with open(passing, "x", encoding="utf-8") as file:
+        file.write(text)
     sync(passing)
     os.rename(passing, path)
     sync(path.parent)
 
 
+def write_json(path: Path, data: Any) -> None:
+    write_text(path, json.dumps(data, indent=1) + "\n")
+
+
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text())
-    except (ValueError, OSError) as error:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError, RecursionError) as error:
         raise Damaged(f"{path} cannot be read as JSON: {error}") from error
 
 
@@ -96,11 +112,47 @@ def remove_folder(path: Path) -> None:
     shutil.rmtree(old)
 
 
+def set_aside(path: Path) -> None:
+    """Give a damaged folder another name: nobody takes it for whole, and what is left of it is not lost."""
+    aside = path.with_name(DAMAGED + path.name)
+    if aside.exists():
+        shutil.rmtree(aside)
+    os.rename(path, aside)
+
+
 def sweep(folder: Path) -> None:
     """Remove what a kill left behind."""
     for path in folder.glob(".*"):
         if path.name.startswith((PASSING, OLD)):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+_held: set[Path] = set()  # by this process, to which the system would grant a lock twice
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other writers out of a folder for the length of a `with`.
+
+    The lock is the process's own, so it ends when the process does, however that happens.  (A lock of the open file would
+    live on in the processes that fetch rows.)
+    """
+    path, busy = folder.resolve() / LOCK, RunError(f"another training is writing to {folder}: wait for it or stop it")
+    if path in _held:
+        raise busy
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    try:
+        if fcntl is not None:
+            try:
+                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno in (errno.EACCES, errno.EAGAIN):
+                    raise busy from error  # any other: a file system without locks
+        _held.add(path)
+        yield
+    finally:
+        _held.discard(path)
+        os.close(handle)
 
 
 def verified(folder: Path) -> dict[str, Any]:
@@ -112,8 +164,14 @@ def verified(folder: Path) -> dict[str, Any]:
         safe_name(name, folder / MANIFEST)
     for name, facts in manifest["files"].items():
         path = folder / name
-        if path.is_symlink() or not path.is_file():
-            raise Damaged(f"{path} is missing")
-        if path.stat().st_size != facts.get("bytes") or digest(path) != facts.get("sha256"):
+        try:
+            found = path.lstat()
+        except FileNotFoundError as error:
+            raise Damaged(f"{path} is missing") from error
+        if not stat.S_ISREG(found.st_mode):
+            raise Damaged(f"{path} is no plain file")
+        if not isinstance(facts, dict):
+            raise Damaged(f"{folder / MANIFEST} does not say how {name} was written")
+        if found.st_size != facts.get("bytes") or digest(path) != facts.get("sha256"):
             raise Damaged(f"{path} is not as it was written: it was cut short or changed")
     return manifest

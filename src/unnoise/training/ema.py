@@ -10,6 +10,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from unnoise.training.run import ema_name, fitting
+
 
 class EMA:
     def __init__(self, model: nn.Module, rates: Iterable[float]):
@@ -38,8 +40,9 @@ class EMA:
         return dict(zip(self.names, self.copies[rate], strict=True))
 
     def load_state_dict(self, rate: float, state: dict[str, Tensor]) -> None:
-        copy = self.copies[rate]
-        torch._foreach_copy_(copy, [state[name].to(p.device) for name, p in zip(self.names, copy, strict=True)])
+        copy, file = self.copies[rate], f"{ema_name(rate)}.safetensors"
+        found = [fitting(state, name, p.shape, file).to(p.device) for name, p in zip(self.names, copy, strict=True)]
+        torch._foreach_copy_(copy, found)
 
     @contextmanager
     def applied(self, model: nn.Module, rate: float) -> Iterator[nn.Module]:

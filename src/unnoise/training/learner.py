@@ -59,7 +59,8 @@ class Learner:
         self.sums = torch.zeros(len(SUMMED), dtype=torch.float64, device=self.device)
         self.bad, self.good = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
         alone = accelerator.num_processes == 1
-        self.captured = Captured(self.apply) if config.capture and alone and self.device.type == "cuda" else None
+        captured = config.capture and alone and self.device.type == "cuda"
+        self.captured = Captured(self.apply, parameters=self.optimiser.parameters) if captured else None
 
     def precision(self) -> AbstractContextManager:
         return torch.autocast(self.device.type, torch.bfloat16) if self.config.precision == "bf16" else nullcontext()

@@ -5,12 +5,12 @@ of an unbroken run.
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
+from unnoise.training import durable
 from unnoise.training.panels import excerpt
 
 
@@ -20,9 +20,9 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(entry, dict) and "step" in entry:
+        if isinstance(entry, dict) and isinstance(entry.get("step"), int):
             lines.append(entry)
     return lines
 
@@ -30,9 +30,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 class Metrics:
     def __init__(self, path: Path, step: int, total: int | None, progress: bool, tensorboard: bool):
         kept = [entry for entry in read_metrics(path) if entry["step"] <= step]
-        passing = path.with_name(".saving-" + path.name)
-        passing.write_text("".join(json.dumps(entry) + "\n" for entry in kept))
-        os.rename(passing, path)
+        durable.write_text(path, "".join(json.dumps(entry) + "\n" for entry in kept))
         self.file = open(path, "a")  # noqa: SIM115 (closed by close)
         self.board = _board(path.parent / "tensorboard", step) if tensorboard else None
         self.bar = tqdm(total=total, initial=step, desc="training", unit="step", disable=not progress)

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from unnoise.training.config import TrainConfig
 from unnoise.training.muon import Muon, inner_matrices
+from unnoise.training.run import fitting
 
+FILE = "optimizer.safetensors"
 FUSED = ("cpu", "cuda")
 SLOTS = ("step", "exp_avg", "exp_avg_sq")
 
@@ -60,10 +62,12 @@ class Optimiser:
         return found | ({f"momentum:{name}": m for name, m in self.muon.momenta.items()} if self.muon else {})
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Moments as `state_dict` gave them; they are laid out in memory as the parameters are."""
         for name, p in self.by_adam.items():
-            if f"step:{name}" in state:
-                found = {slot: state[f"{slot}:{name}"].to(p.device) for slot in SLOTS}
-                laid_out = {slot: torch.empty_like(p).copy_(found[slot]) for slot in SLOTS if found[slot].shape == p.shape}
-                self.adam.state[p] = found | laid_out
+            if f"step:{name}" in state:  # else it never had a gradient
+                step = fitting(state, f"step:{name}", torch.Size(), FILE).to(p.device, torch.float32)
+                moments = {slot: fitting(state, f"{slot}:{name}", p.shape, FILE) for slot in SLOTS if slot != "step"}
+                laid_out = {slot: torch.empty_like(p).copy_(moment) for slot, moment in moments.items()}
+                self.adam.state[p] = {"step": step, **laid_out}
         for name, momentum in self.muon.momenta.items() if self.muon else ():
-            momentum.copy_(state[f"momentum:{name}"])
+            momentum.copy_(fitting(state, f"momentum:{name}", momentum.shape, FILE))

@@ -26,7 +26,7 @@ NAME = "0" * 9  # digits of a step in a file's name
 
 def shown_suffix(format: Format) -> str:
     """Of the file that shows samples best: a picture of images, else the data's own form."""
-    if isinstance(format, Array) and len(format.shape) >= 2:
+    if isinstance(format, Array) and format.pictured:
         try:
             import PIL  # noqa: F401
         except ImportError:

@@ -61,7 +61,7 @@ def train_defaults(format: Format, rows: int, preset: str, device: torch.device 
         "save_every": 2000,
         "patience": 20,
         "validation_rows": 1024 if on_cpu else 4096,
-        "validation_draws": 2 if on_cpu or images else 4,
+        "validation_draws": max(2 if on_cpu or images else 4, min(16, 1024 // max(1, rows // 10))),  # of few rows, more
         **more,
     }
 
@@ -99,6 +99,8 @@ def recipe(
 
 def drawing(process: Process, steps: int | None = None) -> Drawing:
     """How to sample unless told: exactly where that is cheap, else by a good method for the space."""
+    if steps is not None and steps < 1:
+        raise ValueError(f"steps = {steps}: at least one is needed")
     process = base_process(process)
     if isinstance(process, Gaussian):
         # of images, in steps enough, the reverse process itself: its noise makes up for what the network gets wrong

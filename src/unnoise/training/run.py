@@ -3,11 +3,12 @@
     config.json              how it trains, and on what
     weights.safetensors      the latest weights          (for other programs: links to the newest state)
     ema-<rate>.safetensors   their averaged copies
-    state/<step>-<n>/        the last good states, each a folder with a manifest; state/best.json names the best of them
+    state/<step>-<n>/        the last good states and the best one, each a folder with a manifest
     metrics.jsonl samples/ report.html
 
 Loading reads the newest state that is whole, and builds only what the registries of networks, formats and prediction types
-hold.
+hold.  A state says itself whether it was the best when it was saved, so that a kill never comes between the two; the best is
+the newest that says so.
 """
 
 import json
@@ -15,10 +16,13 @@ import os
 import shutil
 import warnings
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -32,6 +36,11 @@ from unnoise.training.durable import Damaged, RunError
 from unnoise.training.schedules import scheduled
 
 Parts = dict[str, dict[str, Tensor]]  # tensors by file name (without suffix) and by name within it
+NUMBERS: dict[str, tuple[type, ...]] = {  # what training goes on from, beside its tensors
+    **dict.fromkeys(("step", "epoch", "position", "waited", "rows"), (int,)),
+    "seconds": (int, float),
+    "best": (int, float, NoneType),
+}
 
 
 def ema_name(rate: float) -> str:
@@ -49,13 +58,25 @@ class State:
     def order(self) -> tuple[int, int]:
         return self.step, self.attempt
 
-    def load(self, names: list[str] | None = None) -> tuple[dict[str, Any], Parts]:
-        """(numbers, tensors) after every file was checked; `names` are the tensor files to read, or all."""
-        manifest = durable.verified(self.folder)
+    @property
+    def improved(self) -> bool:
+        """Whether its bound was the lowest so far when it was saved."""
+        try:
+            numbers = durable.read_json(self.folder / "state.json")
+        except Damaged:
+            return False
+        return isinstance(numbers, dict) and numbers.get("improved") is True
+
+    def load(self, names: list[str]) -> tuple[dict[str, Any], Parts]:
+        """(numbers, tensors) after every file was checked; `names` are the tensor files to read."""
+        files = durable.verified(self.folder)["files"]
+        missing = [file for file in ("state.json", *(f"{name}.safetensors" for name in names)) if file not in files]
+        if missing:
+            raise Damaged(f"{self.folder} lacks {', '.join(missing)}")
         numbers = durable.read_json(self.folder / "state.json")
-        tensors = [name.removesuffix(".safetensors") for name in manifest["files"] if name.endswith(".safetensors")]
-        wanted = tensors if names is None else [name for name in tensors if name in names]
-        return numbers, {name: load_file(self.folder / f"{name}.safetensors") for name in wanted}
+        if not isinstance(numbers, dict):
+            raise Damaged(f"{self.folder / 'state.json'} is no object with named entries")
+        return numbers, {name: read_tensors(self.folder / f"{name}.safetensors") for name in names}
 
 
 class Run:
@@ -86,16 +107,22 @@ class Run:
             raise RunError(f"{folder} does not exist: pass the folder that `unnoise train --out` made")
         if not folder.is_dir() or not (folder / "config.json").is_file():
             raise RunError(f"{folder} is not a run: it must be a folder with a config.json, as `unnoise train --out` makes")
+        said = durable.read_json(folder / "config.json")
         try:
-            config = RunConfig.from_json(durable.read_json(folder / "config.json"))
-        except ValueError as error:
+            config = RunConfig.from_json(said)
+        except (ValueError, RecursionError) as error:
             raise RunError(f"{folder / 'config.json'}: {error}") from error
         return cls(folder, config, formats)
 
+    def locked(self) -> AbstractContextManager[None]:
+        """For the length of a `with`, this is the only training that writes to the folder, or an error."""
+        return durable.locked(self.folder)
+
     def change(self, **changes: Any) -> None:
         """Go on with other training settings, such as more steps or a lower learning rate."""
-        self.config.train = self.config.train.changed(**changes)
-        durable.write_json(self.folder / "config.json", self.config.to_json())
+        with self.locked():
+            self.config.train = self.config.train.changed(**changes)
+            durable.write_json(self.folder / "config.json", self.config.to_json())
 
     # what is trained
 
@@ -120,10 +147,13 @@ class Run:
 
     def denoiser_of_config(self) -> Denoiser:
         """A denoiser as it is before training, its network drawn by the run's seed."""
-        process, options = self.process(), self.config.network["options"]
+        process, name, options = self.process(), self.config.network["name"], self.config.network["options"]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.train.seed)
-            network = networks.base.build(self.config.network["name"], options)
+            try:
+                network = networks.base.build(name, options)
+            except (RuntimeError, MemoryError) as error:  # such as a width beyond all memory
+                raise RunError(f"{self.folder}: the network {name} of {options} cannot be built: {_line(error)}") from error
         twice = bool(options.get("self_condition", False))
         return Denoiser(network, process, kinds_of(self.config.predicts), self_condition=twice)
 
@@ -153,19 +183,22 @@ class Run:
 
     def best(self) -> State | None:
         """The state with the best bound so far, if one was measured."""
-        path = self.states / "best.json"
-        name = durable.read_json(path).get("state") if path.exists() else None
-        return next((state for state in self.found() if state.folder.name == name), None)
+        return next((state for state in reversed(self.found()) if state.improved), None)
 
     def load(self, names: list[str] | None = None, which: str = "last") -> tuple[State, dict[str, Any], Parts]:
-        """The newest state that is whole (or the best), its numbers and tensors."""
+        """The newest state that is whole (or the best), its numbers and tensors: `names`, or all that training needs."""
         if which not in ("last", "best"):
             raise ValueError(f"which = {which!r}: choose last or best")
+        wanted = ["weights", "optimizer", "rng", *map(ema_name, self.config.train.ema)] if names is None else names
         states = self.found()
         best = self.best() if which == "best" else None
         for state in ([best] if best else []) + states[::-1]:
             try:
-                return state, *state.load(names)
+                numbers, parts = state.load(wanted)
+                wrong = [name for name, types in NUMBERS.items() if type(numbers.get(name, "")) not in types]
+                if names is None and wrong:
+                    raise Damaged(f"{state.folder / 'state.json'} does not say {', '.join(wrong)}")
+                return state, numbers, parts
             except Damaged as error:
                 warnings.warn(f"{error}; falling back to an earlier state", stacklevel=2)
         what = "its saved states are all damaged" if states else "it has no saved state yet"
@@ -179,13 +212,10 @@ class Run:
 
         def fill(folder: Path) -> None:
             for name, tensors in parts.items():
-                own = {key: value.detach().to("cpu", copy=True).contiguous() for key, value in tensors.items()}
-                save_file(own, folder / f"{name}.safetensors")
-            (folder / "state.json").write_text(json.dumps(numbers, indent=1) + "\n")
+                write_tensors(folder / f"{name}.safetensors", tensors)
+            (folder / "state.json").write_text(json.dumps({**numbers, "improved": best}, indent=1) + "\n")
 
         durable.save_folder(target, fill, {"step": step})
-        if best:
-            durable.write_json(self.states / "best.json", {"state": target.name})
         self._publish(target)
         self._prune(target)
         return State(target)
@@ -210,15 +240,42 @@ class Run:
                 durable.remove_folder(state.folder)
 
     def drop_after(self, state: State | None) -> None:
-        """Remove the states newer than the one that training goes on from: they are damaged."""
+        """Set aside the states newer than the one that training goes on from: they are damaged."""
         for other in self.found():
             if state is None or other.order > state.order:
-                durable.remove_folder(other.folder)
+                durable.set_aside(other.folder)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise Damaged(f"{path} cannot be read as tensors: {_line(error)}") from error
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    own = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
+    try:
+        save_file(own, path)
+    except SafetensorError as error:  # such as a full disk
+        raise OSError(f"{path} cannot be written: {_line(error)}") from error
+
+
+def fitting(tensors: Mapping[str, Tensor], name: str, shape: torch.Size, file: str) -> Tensor:
+    """A saved tensor of the shape that it is to have; one of another would be spread out, or read beyond its end."""
+    found = tensors.get(name)
+    if found is None or found.shape != shape or not found.dtype.is_floating_point:
+        what = "missing" if found is None else f"{found.dtype} of shape {tuple(found.shape)}"
+        raise RunError(f"{file}: {name} is {what}, not floats of shape {tuple(shape)} for the network of config.json")
+    return found
 
 
 def load_weights(module: nn.Module, weights: dict[str, Tensor], where: Path) -> None:
     try:
         module.load_state_dict(weights)
     except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise RunError(f"{where}: the weights do not fit the network of config.json: {reason[:300]}") from error
+        raise RunError(f"{where}: the weights do not fit the network of config.json: {_line(error)}") from error

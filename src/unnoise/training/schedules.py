@@ -2,7 +2,10 @@
 
 The schedule concerns numbers.  Under masking the bound does not depend on it: what matters is how many coordinates are
 masked, and times are drawn by that number.  A named schedule begins its bound at the noise level where the format's own did;
-a learned one begins there at t = 0, ends at log-SNR `LOW`, and moves both (see `schedules.learned`).
+a learned one begins there at t = 0, ends at log-SNR `LOW`, and moves both (see `schedules.learned`).  Where log-SNR falls
+evenly from t = 0 on, a number's rate has no 1/t, and times are even too.  Beside masked columns some rows still have one of
+them masked for certain: of 8 categories and 2 numbers the bound's estimate spreads by 16.7 nats, 20.9 with even times alone,
+and 33.6 with the times graded for 1/t.
 
 A learned schedule moves in rounds of its own: after every `EVERY` updates of the network `fit_schedule` takes `STEPS` steps,
 the ends by the bound and the interior by the variance of the bound's estimate, at a rate that falls to 0 over the training.
@@ -21,9 +24,9 @@ from torch import Tensor, nn
 
 from unnoise.denoiser import Denoiser
 from unnoise.noise import Noise
-from unnoise.objectives import Objective, Stratified, fit_schedule
+from unnoise.objectives import MixedCount, Objective, Stratified, Times, fit_schedule
 from unnoise.objectives.batches import world
-from unnoise.processes import Gaussian, Process, Product
+from unnoise.processes import Gaussian, Masking, Process, Product
 from unnoise.schedules import Cosine, CosineOffset, Learned, Linear, LinearBeta, LogSNRLinear, Schedule, Sigmoid
 from unnoise.shapes import Int, Tree
 from unnoise.spaces import map_leaves
@@ -38,6 +41,7 @@ NAMED: dict[str, type[Schedule]] = {
     "sigmoid": Sigmoid,
     "learned": Learned,
 }
+EVEN = ("log_snr_linear", "learned")  # where the schedule itself does the grading of times
 LOW = -10.0  # the log-SNR at t = 1 from which a learned schedule starts
 EVERY, STEPS, RATE = 50, 4, 0.1
 MOST = 256  # rows of a step
@@ -55,12 +59,15 @@ def scheduled(process: Process, name: str | None, options: dict[str, Any]) -> tu
             f"leave it out"
         )
     made, options = _rebuilt(process, name, options), dict(options)
-    if isinstance(process, Gaussian):
-        if "cutoff" in options:
-            options["cutoff"] = _same_noise(process, made, options["cutoff"])
-        if name == "learned":
-            options["times"] = Stratified()  # the schedule itself does the grading
+    if isinstance(process, Gaussian) and "cutoff" in options:
+        options["cutoff"] = _same_noise(process, made, options["cutoff"])
+    if name in EVEN:
+        options["times"] = _even(made)
     return made, options
+
+
+def _even(process: Process) -> Times:
+    return MixedCount(power=1.0) if any(isinstance(part, Masking) for part in process.modules()) else Stratified()
 
 
 def _rebuilt(process: Process, name: str, options: dict[str, Any]) -> Process:

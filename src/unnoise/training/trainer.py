@@ -7,6 +7,7 @@ device sums up is read every `log_every` steps, and before the bound is measured
 it.  If a loss or gradient was not finite, the state before that update is saved and training stops.
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ class Outcome:
     epoch: int
     seconds: float
     best: float | None  # the lowest bound on the held-out rows
+    best_se: float | None = None  # and its standard error
 
 
 class Trainer:
@@ -57,13 +59,14 @@ class Trainer:
         rows, held = split(len(self.source), c.validation, c.seed)
         self.held = held[Noise(c.seed, held).at("validation").uniform().argsort()[: c.validation_rows]]
         self.order = Order(rows, c.batch_size, c.seed, c.accumulate, self.accelerator.num_processes)
-        self.options = run.objective_options()
+        self.options, self.log_fill = run.objective_options(), run.format().log_fill
         self.rounds = Rounds(denoiser, self.options, rows, self.order.part, c.seed)
         self.learner = Learner(denoiser, c, self.accelerator, self.options)
         ends = [c.steps, None if c.epochs is None else c.epochs * self.order.per_epoch]
         self.total = min((end for end in ends if end is not None), default=None)
         self.step, self.cursor, self.seconds = 0, Cursor(), 0.0
         self.best: float | None = None
+        self.best_se: float | None = None
         self.waited = 0  # validations since the best one
         self.saved = -1
         self.asked = Asked()
@@ -73,8 +76,9 @@ class Trainer:
     def fit(self) -> Outcome:
         """Train to the end, from the newest saved state if there is one."""
         devices = [self.device.index or 0] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices), polite(self.alone) as self.asked:
-            torch.manual_seed(self.config.seed * 1_000_003 + self.rank)  # for networks with drop-out
+        mine = self.run.locked() if self.accelerator.is_main_process else nullcontext()
+        with mine, torch.random.fork_rng(devices=devices), polite(self.alone) as self.asked:
+            torch.manual_seed((self.config.seed * 1_000_003 + self.rank) % 2**63)  # for networks with drop-out
             self._resume()
             if self.accelerator.is_main_process:
                 c = self.config
@@ -106,11 +110,11 @@ class Trainer:
                     self.rounds.fit(self.source, self.step, self._done(), self.device)
                 improved = validates and self._validate()
                 reason = reason or self._reason()  # patience, or the clock that several processes share
-                self._show(reason)
                 if improved or saves or reason is not None:
                     self._save(improved)
+                self._show(reason)
                 self._begin_window()
-        return Outcome(reason, self.step, self.cursor.epoch, self.seconds, self.best)
+        return Outcome(reason, self.step, self.cursor.epoch, self.seconds, self.best, self.best_se)
 
     def _update(self, stream: Iterator) -> None:
         def parts() -> Iterator[tuple[Tree, Noise]]:
@@ -191,9 +195,11 @@ class Trainer:
         c, learner = self.config, self.learner
         common = (self.source, self.held, self.accelerator, self.order.part, c.validation_draws, c.seed)
         with learner.shown():
-            result = validate(learner.denoiser, *common, learner.precision, self.options)
+            result = validate(learner.denoiser, *common, learner.precision, self.options, self.log_fill)
         improved = result.bound < (float("inf") if self.best is None else self.best)
-        self.best, self.waited = (result.bound, 0) if improved else (self.best, self.waited + 1)
+        self.waited = 0 if improved else self.waited + 1
+        if improved:
+            self.best, self.best_se = result.bound, result.se
         if self.metrics is not None:
             names = {f"validation_{name}": value for name, value in result.to_json().items()}
             self.metrics.write(self.step, {"epoch": self.cursor.epoch, **names})
@@ -204,9 +210,12 @@ class Trainer:
         """Draw a panel of samples, where one is due."""
         ended = reason not in (None, "interrupted")
         if self.panels is not None and self.metrics is not None and self.panels.due(self._done(), self.seconds, ended):
-            with self.learner.shown():
-                path = self.panels.draw(self.learner.denoiser, self.step)
-            self.metrics.panel(self.step, path)
+            try:
+                with self.learner.shown():
+                    path = self.panels.draw(self.learner.denoiser, self.step)
+                self.metrics.panel(self.step, path)
+            except (ValueError, TypeError, ArithmeticError, OSError) as error:  # no picture is worth a training
+                warnings.warn(f"no panel of samples at step {self.step}: {error}", stacklevel=2)
 
     def _save(self, best: bool = False) -> None:
         if self.saved == self.step and not best:
@@ -214,8 +223,8 @@ class Trainer:
         parts = self.learner.parts()
         if self.accelerator.is_main_process:
             place = {"step": self.step, "epoch": self.cursor.epoch, "position": self.cursor.position}
-            so_far = {"seconds": self.seconds, "best": self.best, "waited": self.waited, "rows": len(self.source)}
-            self.run.save(self.step, {**place, **so_far}, parts, best)
+            so_far = {"seconds": self.seconds, "waited": self.waited, "rows": len(self.source)}
+            self.run.save(self.step, {**place, **so_far, "best": self.best, "best_se": self.best_se}, parts, best)
         self.saved = self.step
         self.accelerator.wait_for_everyone()
 
@@ -230,8 +239,10 @@ class Trainer:
                 f"go on with the same data, or start a new run"
             )
         self.learner.load(parts, state.folder)
-        self.step, self.cursor = numbers["step"], Cursor(numbers["epoch"], numbers["position"])
+        self.step = numbers["step"]
+        self.cursor = self.order.next_batch(Cursor(numbers["epoch"], numbers["position"]))  # batches may be larger now
         self.seconds, self.best, self.waited = numbers["seconds"], numbers["best"], numbers["waited"]
+        self.best_se = numbers.get("best_se")
         self.saved = self.step
         self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:

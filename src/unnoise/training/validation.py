@@ -20,7 +20,8 @@ from torch import Tensor
 from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import Noise
 from unnoise.objectives import Objective
-from unnoise.shapes import Float, Int
+from unnoise.objectives.bound import Bound
+from unnoise.shapes import Float, Int, Tree
 from unnoise.spaces import map_leaves
 from unnoise.training.data_order import Source
 
@@ -50,8 +51,12 @@ def validate(
     seed: int,
     precision: Callable[[], AbstractContextManager] = nullcontext,
     options: dict[str, Any] | None = None,
+    log_fill: Callable[[Tree], Tensor] | None = None,
 ) -> Validation:
-    """All processes together: each has its piece of every batch, and all return the same."""
+    """All processes together: each has its piece of every batch, and all return the same.
+
+    `log_fill` is that of a format: it joins the reconstruction term.
+    """
     objective, device = Objective(denoiser, **(options or {})), accelerator.device
     world, rank = accelerator.num_processes, accelerator.process_index
     batch = world * min(-(-batch // world), -(-len(rows) // world))
@@ -66,10 +71,18 @@ def validate(
             noise = Noise(seed, mine, device).at("validation", draw, "batch", start)
             with precision():
                 bound = objective(x0, noise)
-            results.append(torch.stack([bound.prior, bound.diffusion, bound.reconstruction], -1).double())
+            results.append(terms_of(bound, x0, log_fill))
     denoiser.train(was_training)
     terms = torch.stack([accelerator.gather(result) for result in results])  # [batches * draws, batch, 3]
     return summary(terms.reshape(-1, draws, batch, 3).transpose(0, 1).reshape(draws, -1, 3)[:, : len(rows)].cpu())
+
+
+def terms_of(bound: Bound, x0: Tree, log_fill: Callable[[Tree], Tensor] | None) -> Float[Tensor, "rows 3"]:
+    """Prior, diffusion and reconstruction of every row, the latter with what is known of the format's fills."""
+    terms = torch.stack([bound.prior, bound.diffusion, bound.reconstruction], -1).double()
+    if log_fill is not None:
+        terms[:, 2] += log_fill(x0).to(terms)
+    return terms
 
 
 def summary(terms: Float[Tensor, "draws rows 3"]) -> Validation:

@@ -1,0 +1,3 @@
+from unnoise.cli import main
+
+main()
