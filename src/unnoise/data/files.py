@@ -66,5 +66,6 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Whole or not at all: through a neighbour that is renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
+    part.unlink(missing_ok=True)  # a link there is not followed
     part.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     part.replace(path)

@@ -22,7 +22,7 @@ from unnoise.training.captured import Captured
 from unnoise.training.config import WEIGHTINGS, TrainConfig
 from unnoise.training.ema import EMA
 from unnoise.training.optimiser import Optimiser
-from unnoise.training.run import Parts, ema_name, load_weights
+from unnoise.training.run import Parts, RunError, ema_name, load_weights
 
 SUMMED = ("grad_norm", "loss", "prior", "diffusion", "reconstruction")
 
@@ -133,7 +133,10 @@ class Learner:
         for rate in self.config.ema:
             self.ema.load_state_dict(rate, parts[ema_name(rate)])
         rank = self.accelerator.process_index
-        if rank < len(parts["rng"]["cpu"]):
-            torch.set_rng_state(parts["rng"]["cpu"][rank].clone())  # of its own memory: a view is misread
-            if self.device.type == "cuda" and "cuda" in parts["rng"]:
-                torch.cuda.set_rng_state(parts["rng"]["cuda"][rank].clone(), self.device)
+        try:
+            if rank < len(parts["rng"]["cpu"]):
+                torch.set_rng_state(parts["rng"]["cpu"][rank].clone())  # of its own memory: a view is misread
+                if self.device.type == "cuda" and "cuda" in parts["rng"]:
+                    torch.cuda.set_rng_state(parts["rng"]["cuda"][rank].clone(), self.device)
+        except (KeyError, IndexError, TypeError, RuntimeError) as error:
+            raise RunError(f"{where}: rng.safetensors holds no random state of this PyTorch: {error}") from error
