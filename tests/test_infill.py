@@ -216,7 +216,7 @@ def quick(path, folder, how=None, steps=2):
     from unnoise.training.recipes import recipe
 
     form, x0 = read(path, how or Reading())
-    run = Run.create(folder, recipe(form, 100, "tiny", steps=steps, batch_size=16, panels=0))
+    run = Run.create(folder, recipe(form, 100, "tiny", steps=steps, batch_size=16, panels=0, validate_every=1000))
     Trainer(run, x0).fit()
     return form, run
 
@@ -281,14 +281,16 @@ def test_gaps_come_out_as_values(tmp_path, capsys):
     kinds, there = rng.integers(0, 2, 400), rng.random(400) < 0.5
     cells = [f"{'ab'[k]},{'xy'[k] if on else ''}" for k, on in zip(kinds, there, strict=True)]
     (tmp_path / "t.csv").write_text("kind,word\n" + "\n".join(cells) + "\n")
-    form, run = quick(tmp_path / "t.csv", tmp_path / "run", steps=150)
+    form, run = quick(tmp_path / "t.csv", tmp_path / "run", steps=100)
     (tmp_path / "gaps.csv").write_text("kind,word\n" + "a,\nb,\n" * 40)
-    told = json.loads(command(capsys, "infill", run.folder, tmp_path / "gaps.csv", "--out", tmp_path / "f.csv", "--json"))
+    told = json.loads(
+        command(capsys, "infill", run.folder, tmp_path / "gaps.csv", "--steps", 2, "--out", tmp_path / "f.csv", "--json")
+    )
     full = (tmp_path / "f.csv").read_text().splitlines()[1:]
     assert told["filled"] == 80 and "missing" not in told
     assert sum(line in ("a,x", "b,y") for line in full) >= 64 and all(line[-1] != "," for line in full)
-    command(capsys, "infill", run.folder, tmp_path / "gaps.csv", "--out", tmp_path / "again.csv")
+    command(capsys, "infill", run.folder, tmp_path / "gaps.csv", "--steps", 2, "--out", tmp_path / "again.csv")
     assert (tmp_path / "again.csv").read_text() == (tmp_path / "f.csv").read_text()
     (tmp_path / "gaps.csv").write_text("kind,word\n" + "a,x\nb,\n" * 40)  # a row's draw is its own
-    command(capsys, "infill", run.folder, tmp_path / "gaps.csv", "--out", tmp_path / "g.csv")
+    command(capsys, "infill", run.folder, tmp_path / "gaps.csv", "--steps", 2, "--out", tmp_path / "g.csv")
     assert (tmp_path / "g.csv").read_text().splitlines()[2::2] == full[1::2]
