@@ -44,7 +44,7 @@ def train_defaults(format: Format, rows: int, preset: str, device: torch.device 
     quick = available(device)  # updates that are compiled, and recorded: 4 to 17 times as many a second
     # the bound on held-out rows is to take a tenth of the time at most
     every = max(1, min(500, 2 * per_epoch)) if on_cpu else max(100, min(1000 if images else 500, 10 * per_epoch))
-    draws = max(2 if on_cpu or images else 4, min(16, 1024 // max(1, rows // 10)))  # of few rows, more
+    draws = max(2 if on_cpu or images else 4, min(8, 1024 // max(1, rows // 10)))  # of few rows, more
     more: dict[str, Any] = {}
     if format.kind == "sequences" or images:  # Muon: 1.68 bits per letter after 42 s of one accelerator, AdamW 1.81
         rate = {"tiny": 1e-2, "small": 3e-3, "base": 2e-3}[preset]
