@@ -341,4 +341,4 @@ def test_recorded_updates_are_the_plain_ones(name, optimiser, precision):
     assert other_loss == pytest.approx(loss, rel=tolerance) and other_norm == pytest.approx(norm, rel=5 * tolerance)
     # sums in an order that is not fixed differ by rounding, which the optimisers' division enlarges where gradients are
     # small: seen on an H200, 0.000 to 0.0024 of the way (AdamW), 0.000 to 0.0235 (Muon)
-    assert (plain - recorded).norm() < 0.05 * (plain - first).norm()
+    assert (plain - recorded).norm() < {"adamw": 0.01, "muon": 0.05}[optimiser] * (plain - first).norm()

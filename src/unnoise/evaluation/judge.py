@@ -43,11 +43,15 @@ class Judge:
     steps: int
     seconds: float
 
-    @torch.no_grad()
     def log_prob(self, x: Int[Tensor, "rows length"], batch: int = 256) -> Float[Tensor, "rows"]:
+        return self.log_probs(x, batch).sum(1)
+
+    @torch.no_grad()
+    def log_probs(self, x: Int[Tensor, "rows length"], batch: int = 256) -> Float[Tensor, "rows length"]:
+        """log p of each symbol given those before it."""
         device = next(self.model.parameters()).device
         with uncompiled(self.model):
-            return torch.cat([self.model.log_prob(part.to(device)).double().cpu() for part in x.split(batch)])
+            return torch.cat([self.model.log_probs(part.to(device)).double().cpu() for part in x.split(batch)])
 
 
 def train_judge(

@@ -24,7 +24,6 @@ from torch import Tensor
 
 from unnoise.data.sequences import END, Sequences
 from unnoise.evaluation.judge import Judge
-from unnoise.networks.compiled import uncompiled
 from unnoise.noise import Noise
 from unnoise.shapes import Bool, Float, Int
 
@@ -110,20 +109,9 @@ class SequenceScores:
             mine = words(self.format, self.format.texts(x))
             out["words_known"] = len(mine & self.words) / len(mine) if mine else 0.0
         if self.judge is not None:
-            nats = -float(symbol_log_probs(self.judge, x)[own].sum()) / int(own.sum())
+            nats = -float(self.judge.log_probs(x)[own].sum()) / int(own.sum())
             out |= {"judge_bits": nats / log(2), "judge_perplexity": perplexity(nats)}
         return out
-
-
-@torch.no_grad()
-def symbol_log_probs(judge: Judge, x: Int[Tensor, "rows length"], batch: int = 256) -> Float[Tensor, "rows length"]:
-    """log p of each symbol given those before it."""
-    device, out = next(judge.model.parameters()).device, []
-    with uncompiled(judge.model):
-        for part in x.split(batch):
-            log_p = judge.model(part.to(device)).float().log_softmax(-1).cpu()
-            out.append(log_p.gather(-1, part.unsqueeze(-1)).squeeze(-1).double())
-    return torch.cat(out)
 
 
 def perplexity(nats: float) -> float:

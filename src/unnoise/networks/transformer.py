@@ -115,7 +115,11 @@ class SequenceTransformer(nn.Module):
 
     def log_prob(self, x: Int[Tensor, "batch *shape"]) -> Float[Tensor, "batch"]:
         """log p(x) of an autoregressive network."""
+        return self.log_probs(x).flatten(1).sum(1)
+
+    def log_probs(self, x: Int[Tensor, "batch *shape"]) -> Float[Tensor, "batch *shape"]:
+        """Of an autoregressive network, log p of each symbol given those before it."""
         if not self.config.causal:
             raise ValueError("log_prob is the likelihood of an autoregressive network: build it with causal=True")
         logits = self(x).flatten(0, -2).float()
-        return -F.cross_entropy(logits, x.flatten(), reduction="none").reshape(x.shape[0], -1).sum(1)
+        return -F.cross_entropy(logits, x.flatten(), reduction="none").reshape(x.shape)
