@@ -1,12 +1,14 @@
 """How good models of small images are, as numbers and as ordinal categories, on files with labels such as MNIST.
 
     python benchmarks/image_quality.py --train-images F --train-labels F --test-images F --test-labels F
-        [--minutes 3] [--only numbers,categories] [--samples 1000] [--preset small] [--rows N] [--out DIR]
+        [--minutes 3] [--only numbers,categories] [--samples 1000] [--preset small] [--rows N] [--judge FILE] [--out DIR]
 
 Files are .npy or IDX, gzipped or not.  For both kinds: train with the library's defaults, then the bound on the test file,
 for numbers the likelihood by the probability flow on some of its rows (and the bound on the same ones), and the share of
-samples that a classifier of real images recognises, beside controls (see `unnoise.evaluation.images`).  Prints one JSON;
-sheets of samples and of real images are written to --out.
+samples that classifiers of real images recognise, beside controls (see `unnoise.evaluation.images`): "recognised" by three
+of them, each as sure as it is of 99 % of real images, "by one" if the first is at least half sure.  --judge judges files of
+images that were drawn before, by this library or another.  Prints one JSON; sheets of samples and of real images are written
+to --out.
 """
 
 import argparse
@@ -38,7 +40,7 @@ def parsed() -> argparse.Namespace:
     for name in ("train-images", "train-labels", "test-images", "test-labels"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=3.0, help="of training, for each kind")
-    parser.add_argument("--only", default="numbers,categories")
+    parser.add_argument("--only", default="numbers,categories", help='or "", to judge files alone')
     parser.add_argument("--samples", type=int, default=1000)
     parser.add_argument("--sampler-steps", type=int)
     parser.add_argument("--preset")
@@ -47,6 +49,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--test-rows", type=int, help="and of the test file")
     parser.add_argument("--likelihood-rows", type=int, help="test rows for the flow: 128 on an accelerator, 8 without")
     parser.add_argument("--classifier-steps", type=int, help="2000 on an accelerator, 200 without")
+    parser.add_argument("--judge", type=Path, action="append", default=[], help="a file of images; may be repeated")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
@@ -62,8 +65,9 @@ def cut(path: Path, rows: int | None, folder: Path, role: str) -> Path:
 
 
 def judged(recogniser: Recogniser, images: Tensor) -> dict[str, Any]:
-    found = recogniser(images)
-    return {"recognised": found.share, "images": len(images), "classes": found.counts(recogniser.classes)}
+    found, one = recogniser(images), Recogniser(recogniser.members[:1], recogniser.classes)(images)
+    classes = found.counts(recogniser.classes)
+    return {"recognised": found.share, "by one": one.share, "images": len(images), "classes": classes}
 
 
 def real(
@@ -155,9 +159,12 @@ def main() -> None:
         array.write(array.encode(files[1])[:SHEET], out / "real.png")
         recogniser, result = real(options, array, files, labels, device)
         result = {"real": result}
-        for kind in options.only.split(","):
+        for path in options.judge:
+            result[str(path)] = judged(recogniser, pixels(load(path), array))
+        for kind in filter(None, options.only.split(",")):
             result[kind] = model(options, kind, files, recogniser, device, out)
-            (out / "figures.json").write_text(json.dumps(result, indent=1) + "\n")
+            (out / "figures.json").write_text(json.dumps(result, indent=1) + "\n")  # what is there so far
+    (out / "figures.json").write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
 
 

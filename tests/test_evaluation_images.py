@@ -91,6 +91,9 @@ def test_pixels_are_from_0_to_1():
     assert pixels(colours[..., 0], Array(shape=[6, 4], dtype="uint8", levels=256)).shape == (5, 1, 6, 4)
 
 
+KINDS = ("numbers", "categories")
+
+
 @pytest.mark.conformance
 def test_the_benchmark_from_files_to_figures(tmp_path):
     for name, n, seed in (("train", 300, 3), ("test", 60, 4)):
@@ -109,6 +112,7 @@ def test_the_benchmark_from_files_to_figures(tmp_path):
         "--classifier-steps=20",
         "--rows=200",
         "--test-rows=50",
+        f"--judge={tmp_path}/test-x.npy",
     ]
     command = [sys.executable, str(ROOT / "benchmarks" / "image_quality.py"), *files, *small, f"--out={tmp_path / 'out'}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -118,7 +122,9 @@ def test_the_benchmark_from_files_to_figures(tmp_path):
     assert figures["real"]["test images"]["images"] == 50
     assert figures["numbers"]["training"]["steps"] > 3 and figures["numbers"]["exact"]["examples"] == 2
     assert 0 < figures["categories"]["bound"]["bits_per_dim"] < 2 * np.log2(17)
-    for kind in ("numbers", "categories"):
+    for kind in KINDS:
         assert sum(figures[kind]["samples"]["classes"]) == round(20 * figures[kind]["samples"]["recognised"])
-    for name in ("real", "numbers", "categories"):
+    judged = [figures["real"]["test images"], figures[f"{tmp_path}/test-x.npy"], *(figures[k]["samples"] for k in KINDS)]
+    assert judged[1]["images"] == 60 and all(0 <= found["recognised"] <= found["by one"] <= 1 for found in judged)
+    for name in ("real", *KINDS):
         assert (tmp_path / "out" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"

@@ -214,3 +214,25 @@ def test_two_trainings_do_not_share_a_folder(numbers, capsys):
     with run.locked(), pytest.raises(ValueError, match="another training is writing to"):
         trainer.fit()
     assert trainer.fit().step == 4
+
+
+def test_a_name_that_cannot_be_written_is_refused_before_samples_are_drawn(numbers, capsys, monkeypatch):
+    folder = trained(numbers, capsys)
+
+    def drawn(*_, **__):
+        raise AssertionError("samples were drawn")
+
+    monkeypatch.setattr("unnoise.training.drawing.sample", drawn)
+    (numbers.parent / "folder").mkdir()
+    refusals = {
+        "new.csv": "an array is written as .npy",
+        "new.png": "are no images",
+        "folder": "is a folder: name a file",
+        "numbers.npy/new.npy": "numbers.npy is a file, not a folder",
+    }
+    for name, words in refusals.items():
+        out = numbers.parent / name
+        assert words in command(capsys, "sample", folder, "-n", 3, "--out", out, status=2)
+        assert words in command(capsys, "infill", folder, numbers, "--out", out, status=2)
+    with pytest.raises(AssertionError, match="samples were drawn"):
+        main(["sample", str(folder), "-n", "3", "--out", str(numbers.parent / "new.npy.gz")])

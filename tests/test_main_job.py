@@ -137,6 +137,7 @@ def test_arrays_and_text(tmp_path):
         (("sample", "model", "--given", "item=soup"), "soup"),
         (("sample", "model", "--given", "item"), "column=value"),
         (("sample", "model", "-n", "0"), "at least one"),
+        (("sample", "model", "--out", "new.npy"), "a table ends in .csv"),
         (("sample", "model", "--steps", "0"), "steps = 0: at least one"),
         (("sample", "model", "--steps", "-2"), "steps = -2: at least one"),
         (("sample", "model", "--calls", "0"), "calls = 0: at least one"),

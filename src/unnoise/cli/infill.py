@@ -55,6 +55,7 @@ class Infill:
 
         run = Run.open(self.folder)
         format = run.format()
+        format.check_out(self.out)
         x, fixed = format.gaps(self.path, self.mark)
         denoiser = run.denoiser(which="best")
         if isinstance(format, Sequences) and format.padded and format.noise == "masking":

@@ -55,6 +55,7 @@ class Sample:
         run = Run.open(self.folder)
         format = run.format()
         out = self.out or self.folder / f"samples{format.suffix}"
+        format.check_out(out)
         denoiser = run.denoiser(which="best")
         given = dict(_pair(text) for text in self.given)
         x, info = draw(

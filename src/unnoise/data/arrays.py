@@ -207,6 +207,11 @@ class Array(Format):
             out = np.moveaxis(out, 1, -1)
         return as_type(out, np.dtype(self.dtype))
 
+    def check_out(self, path: Path) -> None:
+        super().check_out(path)
+        if _written_as(path) == ".png":
+            picture(np.zeros((1, *self.shape), self.dtype), self)
+
     def write(self, x: Tree, path: Path) -> None:
         self._write(self.values(x), path)
 
@@ -216,21 +221,17 @@ class Array(Format):
         self._write(np.where(known, as_type(np.where(known, values, 0), np.dtype(self.dtype)), self.values(x)), path)
 
     def _write(self, values: np.ndarray, path: Path) -> None:
-        suffix = suffix_of(path)
+        suffix, buffer = _written_as(path), io.BytesIO()
         if suffix == ".png":
-            write_bytes(path, picture(values, self))
-            return
-        buffer = io.BytesIO()
-        if suffix == ".npz":
+            buffer.write(picture(values, self))
+        elif suffix == ".npz":
             np.savez(buffer, samples=values)
-        elif suffix in (".idx", ".ubyte") or path.name.endswith("ubyte"):
+        elif suffix == ".idx":
             code = idx_code(values)
             buffer.write(struct.pack(">HBB", 0, code, values.ndim) + struct.pack(f">{values.ndim}I", *values.shape))
             buffer.write(values.astype(IDX_TYPES[code]).tobytes())
-        elif suffix == ".npy":
-            np.save(buffer, values)
         else:
-            raise BadData(f"{path}: an array is written as .npy, .npz, .idx or .ubyte, images also as .png: rename it")
+            np.save(buffer, values)
         write_bytes(path, buffer.getvalue())
 
     def to_json(self) -> dict[str, Any]:
@@ -299,6 +300,14 @@ def idx_code(values: np.ndarray) -> int:
     if not own + held:
         raise BadData(f"an IDX file has no type for {values.min()} ... {values.max()}: write them as .npy")
     return (own + held)[0]
+
+
+def _written_as(path: Path) -> str:
+    """The suffix of the form that a name asks for."""
+    suffix = ".idx" if path.name.endswith("ubyte") else suffix_of(path).replace(".ubyte", ".idx")
+    if suffix not in (".npy", ".npz", ".idx", ".png"):
+        raise BadData(f"{path}: an array is written as .npy, .npz, .idx or .ubyte, images also as .png: rename it")
+    return suffix
 
 
 def picture(values: np.ndarray, array: Array) -> bytes:

@@ -58,6 +58,14 @@ class Format(ABC):
         """log q of what `encode` drew beside the data and nobody reads: with it the bound is one on the data alone."""
         return torch.zeros(batch_size(x), dtype=torch.float64, device=first_leaf(x).device)
 
+    def check_out(self, path: Path) -> None:
+        """That samples can go to a file of this name: asked before they are drawn."""
+        if path.is_dir():
+            raise BadData(f"{path}: is a folder: name a file to write")
+        above = next(folder for folder in path.absolute().parents if folder.exists())
+        if not above.is_dir():
+            raise BadData(f"{path}: {above.name} is a file, not a folder: name another")
+
     @abstractmethod
     def write(self, x: Tree, path: Path) -> None:
         """States as a file, in the form they came in."""

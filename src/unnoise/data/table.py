@@ -221,6 +221,10 @@ class Table(Format):
             series[column.name] = values.to_pandas(types_mapper=mapper, date_as_object=False)
         return pd.DataFrame(series)
 
+    def check_out(self, path: Path) -> None:
+        super().check_out(path)
+        table_suffix(path)
+
     def write(self, x: Tree, path: Path | str) -> None:
         self._write(self._decode(x), Path(path))
 
