@@ -16,6 +16,7 @@ from unnoise.evaluation import judge as judges
 from unnoise.evaluation import molecules, sequences
 from unnoise.evaluation.judge import Judge, judge_of, train_judge
 from unnoise.evaluation.report import evaluate
+from unnoise.training import durable
 from unnoise.training.data_order import split
 from unnoise.training.recipes import recipe
 from unnoise.training.run import Run
@@ -128,6 +129,19 @@ def test_a_judge_is_kept_and_checked(tmp_path, monkeypatch):
     with pytest.warns(UserWarning, match="the judge is trained again"):
         judge(x[1:], seed=1, minutes=0.2)
     assert len(trained) == 5 and judge(x[1:], seed=1, minutes=0.2).steps == 3 and len(trained) == 5
+    kept = weights.read_bytes()
+    for n, change in enumerate((lambda said: [], lambda said: said | {"nats": "low"})):  # whole, but not what a judge says
+        said = change(json.loads((folder / "judge.json").read_text()))
+
+        def fill(target, said=said):
+            (target / "judge.json").write_text(json.dumps(said))
+            (target / "judge.safetensors").write_bytes(kept)
+
+        durable.remove_folder(folder)
+        durable.save_folder(folder, fill, {})
+        with pytest.warns(UserWarning, match="the judge is trained again"):
+            judge(x[1:], seed=1, minutes=0.2)
+        assert len(trained) == 6 + n
 
 
 @pytest.fixture

@@ -175,6 +175,8 @@ def load_judge(folder: Path, about: dict[str, Any]) -> Judge | None:
         said = durable.read_json(folder / "judge.json")
         if {name: said.get(name) for name in about} != about:
             return None
+        if not all(isinstance(said.get(name), int | float) for name in ("nats", "steps", "seconds")):
+            raise durable.Damaged(f"{folder / 'judge.json'} does not say how the judge was trained")
         model = _network(about["size"], about["preset"], 0 if about["windows"] else about["length"], about["seed"])
         load_weights(model, load_file(folder / "judge.safetensors"), folder)
     except durable.RunError as error:

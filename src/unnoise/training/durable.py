@@ -76,11 +76,14 @@ def write_json(path: Path, data: Any) -> None:
     write_text(path, json.dumps(data, indent=1) + "\n")
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError, RecursionError) as error:
         raise Damaged(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise Damaged(f"{path} is no object with named entries")
+    return found
 
 
 def save_folder(target: Path, fill: Callable[[Path], None], about: dict[str, Any]) -> None:
@@ -158,7 +161,7 @@ def locked(folder: Path) -> Iterator[None]:
 def verified(folder: Path) -> dict[str, Any]:
     """The manifest of a folder, if every file is as it was written."""
     manifest = read_json(folder / MANIFEST)
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+    if not isinstance(manifest.get("files"), dict):
         raise Damaged(f"{folder / MANIFEST} is no manifest")
     for name in manifest["files"]:
         safe_name(name, folder / MANIFEST)

@@ -62,10 +62,9 @@ class State:
     def improved(self) -> bool:
         """Whether its bound was the lowest so far when it was saved."""
         try:
-            numbers = durable.read_json(self.folder / "state.json")
+            return durable.read_json(self.folder / "state.json").get("improved") is True
         except Damaged:
             return False
-        return isinstance(numbers, dict) and numbers.get("improved") is True
 
     def load(self, names: list[str]) -> tuple[dict[str, Any], Parts]:
         """(numbers, tensors) after every file was checked; `names` are the tensor files to read."""
@@ -74,8 +73,6 @@ class State:
         if missing:
             raise Damaged(f"{self.folder} lacks {', '.join(missing)}")
         numbers = durable.read_json(self.folder / "state.json")
-        if not isinstance(numbers, dict):
-            raise Damaged(f"{self.folder / 'state.json'} is no object with named entries")
         return numbers, {name: read_tensors(self.folder / f"{name}.safetensors") for name in names}
 
 
