@@ -41,7 +41,8 @@ class Covariance:
     def colour(self, z: Tensor) -> Tensor:
         """L z."""
         rows, root = self._given(z)
-        return (rows @ root.mT).reshape(z.shape).to(z.dtype)
+        with torch.autocast(z.device.type, enabled=False):  # whitening would enlarge what is rounded here
+            return (rows @ root.mT).reshape(z.shape).to(z.dtype)
 
     def whiten(self, x: Tensor) -> Tensor:
         """L^-1 x."""
@@ -51,7 +52,8 @@ class Covariance:
     def apply(self, x: Tensor) -> Tensor:
         """C x."""
         rows, root = self._given(x)
-        return (rows @ root @ root.mT).reshape(x.shape).to(x.dtype)
+        with torch.autocast(x.device.type, enabled=False):
+            return (rows @ root @ root.mT).reshape(x.shape).to(x.dtype)
 
     def solve(self, x: Tensor) -> Tensor:
         """C^-1 x."""

@@ -2,7 +2,8 @@
 
 A network is any module with `forward(x, t, **condition)` that returns a plain tensor (a dict of them on a product); t is
 forward time, one entry per row, or a dict with one entry per leaf where leaves are at different times.  If it also has
-`features(x, t, **condition)` and `head(h)`, losses and samplers apply the head only to the rows they need.
+methods `features(x, t, **condition)` and `head(h)`, losses and samplers apply the head only to the rows they need; a part
+(an `nn.Module`) called `features` is something else.
 
 An oracle, a guided denoiser and an EMA copy are denoisers too: all that is asked of one is `process` and
 `forward(x_t, t) -> Prediction`.
@@ -157,7 +158,7 @@ class Denoiser(AnyDenoiser):
         if self.passes == 2:
             first = self.typed(first_pass(self.network, x_t, seen, condition), x_t, clock)
             condition = {**condition, "previous": estimate(first)}
-        if self.kinds is Posterior and hasattr(self.network, "features") and hasattr(self.network, "head"):
+        if self.kinds is Posterior and has_features(self.network):
             features = self.network.features(x_t, seen, **condition)  # type: ignore[operator]
             return Posterior(features, base_process(self.process), x_t, clock, head=self.network.head)  # type: ignore
         if self.kinds is Energy:
@@ -193,6 +194,12 @@ class Denoiser(AnyDenoiser):
         if not isinstance(self.process, Chain):
             raise TypeError("a prediction tied to a grid pair (s, t) needs a chain: Denoiser(network, Chain(process, T))")
         return self.process.before(t)
+
+
+def has_features(network: nn.Module) -> bool:
+    """Whether it says its features and its head apart; a part of that name would not take the time."""
+    features = getattr(network, "features", None)
+    return callable(features) and not isinstance(features, nn.Module) and hasattr(network, "head")
 
 
 def clock_of(t: Tree, process: Process, rows: int, device: torch.device) -> Tree:

@@ -4,10 +4,13 @@ import json
 
 import pytest
 import torch
+from torch import nn
 
 import unnoise as un
 from unnoise import networks
 from unnoise.networks import default_network, default_predicts
+from unnoise.networks.base import REGISTRY, register
+from unnoise.networks.compiled import compile_network
 
 ROWS = 6
 
@@ -198,3 +201,29 @@ def test_presets_grow():
         with torch.device("meta"):
             sizes = [networks.count_parameters(default_network(process, preset)) for preset in networks.PRESETS]
         assert sizes[0] < 3e5 < least < sizes[1] < sizes[2]
+
+
+def test_a_name_belongs_to_one_network():
+    """Saved runs name their network: another of that name would be loaded in its place."""
+    with pytest.raises(ValueError, match="there is a network 'MLP' already, of unnoise.networks.mlp: choose another name"):
+        register(dict)(type("MLP", (nn.Module,), {}))
+    configuration, network = REGISTRY["MLP"]
+    assert register(configuration)(network) is network
+
+
+def test_a_part_called_features_is_no_method():
+    """A denoiser takes `features` and `head` for `forward` only where `features` is a method."""
+
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.features, self.head = nn.Embedding(4, 5), nn.Linear(5, 3)
+
+        def forward(self, x, t):
+            return 0 * self.head(self.features(x))
+
+    own = Own()
+    x = torch.tensor([[3, 3], [0, 3]])
+    assert not un.Denoiser(own, un.Masking(3, (2,)))(x, 0.5).logits.any()
+    compile_network(own)
+    assert sorted(dict(own.named_parameters())) == ["features.weight", "head.bias", "head.weight"]

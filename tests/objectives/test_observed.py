@@ -117,3 +117,36 @@ def test_refusals():
         Observed(un.oracles.normal(un.Gaussian((1,)), MEANS[0], VARIANCES[0]))
     with pytest.raises(ValueError, match="outside"):
         Observed(mixed(), share=1.5)
+
+
+class Still(torch.nn.Module):
+    """Velocity 0 and uniform logits, whatever it sees."""
+
+    def forward(self, x, t):
+        if isinstance(x, dict):
+            return {name: self(leaf, t) for name, leaf in x.items()}
+        return torch.zeros_like(x) if x.dtype.is_floating_point else torch.zeros(*x.shape, 2, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("times", [un.MixedCount, un.Importance])
+def test_products_within_products(times):
+    """A leaf that is a product is observed as a whole; what is left has its bound alone (five standard errors)."""
+    inner = un.Product(x=un.Gaussian((2,)), c=un.Masking(2, (3,)))
+    process = un.Product(inner=inner, b=un.Gaussian((1,)))
+    n = 4000
+    x0 = {
+        "inner": {"x": Noise(1, n).normal((2,)), "c": (Noise(2, n).uniform((3,)) * 2).long()},
+        "b": Noise(3, n).normal((1,)),
+    }
+    for known, left in (("inner", process.leaves["b"]), ("b", inner)):
+        kinds = {"inner": {"x": un.Velocity}, "b": un.Velocity}
+        objective = Fixed(un.Denoiser(Still(), process, kinds), times=times(), cutoff=0.02)
+        objective.sets = lambda rows, noise, known=known: {
+            name: torch.full((rows,), name == known) for name in process.names
+        }
+        found = objective(x0, Noise(4, n)).loss
+        free = "inner" if known == "b" else "b"
+        alone = un.Denoiser(Still(), left, kinds[free])
+        own = un.Objective(alone, cutoff=0.02)(x0[free], Noise(5, n)).diffusion
+        error = ((found.var() + own.var()) / n).sqrt()
+        assert found.isfinite().all() and abs(found.mean() - own.mean()) < 5 * error < 0.2 * own.mean()

@@ -7,6 +7,7 @@ import torch
 
 import unnoise as un
 from unnoise.objectives import times as rules
+from unnoise.objectives.bound import default_cutoff
 from unnoise.objectives.times import strata
 
 schedules = un.schedules
@@ -276,3 +277,25 @@ def test_a_random_step_of_a_chain_estimates_the_sum_over_all(family, rule):
     estimates = torch.stack(estimates)
     error = assert_mean(estimates, exact)
     assert error < 0.15 * exact and float(estimates.std()) > 1e-6
+
+
+@pytest.mark.parametrize("kind", [un.RawPosterior, un.Ratio])
+def test_a_leaf_of_a_product_has_the_cut_off_that_it_has_alone(kind):
+    """Without one the integral of an inexact network diverges at t = 0: it would grow with the nodes of the rule."""
+    table = torch.randn(3, 3, dtype=F64, generator=torch.Generator().manual_seed(0))
+    uniform = un.Uniform(3, (1,), schedules.LinearBeta())
+
+    class Network(torch.nn.Module):
+        def forward(self, x, t):
+            return {"u": table[x["u"]]} if isinstance(x, dict) else table[x]
+
+    x = torch.tensor([[0], [1], [2]])
+    nested = un.Product(a=un.Product(u=uniform), b=un.Gaussian((1,)))
+    assert default_cutoff(un.Denoiser(Network(), nested, {"a": {"u": kind}})) == 1e-4
+    assert default_cutoff(un.Denoiser(Network(), nested)) == nested.cutoff
+    found = [
+        un.bound(un.Denoiser(Network(), process, kinds), data, exact=True, times=un.Quadrature(nodes)).total.mean().item()
+        for process, kinds, data in ((uniform, kind, x), (un.Product(u=uniform), {"u": kind}, {"u": x}))
+        for nodes in (64, 256)
+    ]
+    assert found == pytest.approx([found[0]] * 4, rel=1e-3)

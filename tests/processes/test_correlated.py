@@ -547,3 +547,16 @@ def test_rounding_of_a_float32_estimate_is_no_asymmetry():
     matrix = (data.T @ data / 50).float()
     matrix[0, 1] *= 1 + 1e-7
     assert Covariance(matrix).dimension == 4
+
+
+def test_half_precision_concerns_the_network_alone():
+    """Under autocast the noise is what it was: whitening would enlarge a rounded one by the root of the condition number."""
+    place = torch.arange(8.0, dtype=F64)
+    matrix = (-(place[:, None] - place).square() / 18).exp() + 1e-5 * torch.eye(8, dtype=F64)
+    oracle = un.oracles.normal(un.Gaussian((8,), covariance=matrix), torch.zeros(8), matrix)
+    x = oracle.draw(un.NoiseSource(0, 500)).float()
+    plain = un.bound(oracle, x, seed=1).total
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(un.bound(oracle, x, seed=1).total, plain, rtol=1e-6, atol=1e-6)
+        apply = Covariance(matrix).apply(x)
+    torch.testing.assert_close(apply, (x.double() @ matrix).float(), rtol=1e-4, atol=1e-4)

@@ -134,7 +134,7 @@ def test_configurations_beyond_all_bounds_are_one_line(tmp_path):
     path.write_text("[" * 100_000)
     with pytest.raises(RunError, match="recursion"):
         small_run.opened(run.folder)
-    deep = json.dumps(kept).replace('"predicts": null', '"predicts": ' + '{"a": ' * 900 + "null" + "}" * 900)
+    deep = json.dumps(kept).replace('"predicts": "Posterior"', '"predicts": ' + '{"a": ' * 900 + "null" + "}" * 900)
     path.write_text(deep)
     with pytest.raises(RunError, match="recursion"):
         small_run.opened(run.folder)

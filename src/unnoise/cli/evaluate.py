@@ -21,6 +21,9 @@ class Evaluate:
     data: Path | None = None
     """A file of the same format to evaluate on; the run's held-out rows unless given."""
 
+    trained_on: Path | None = None
+    """The file that the run was trained on, where it is no longer where it was."""
+
     rows: int = 4096
     """At most so many examples."""
 
@@ -66,6 +69,7 @@ class Evaluate:
             seed=self.seed,
             device=self.device,
             progress=not self.json,
+            trained_on=self.trained_on,
         )
         print(json.dumps(strict(result)) if self.json else shown(result))
         return 0
@@ -106,4 +110,6 @@ def _words(name: str) -> str:
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return "; ".join(value)
     return f"{value:.5g}" if isinstance(value, float) else "-" if value is None else str(value)

@@ -138,12 +138,12 @@ def exact_method(denoiser: AnyDenoiser, format: Format, options: dict[str, Any] 
         return Dequantised(flow, width=format.width, low=-1.0, dequantisation=NoiseDequantisation(scale))
     if not enumerable(process.state_space):
         return "numbers beside categories have neither a flow nor an enumeration"
+    if any(_unlike(leaf) for _, leaf in tree_leaves(process.space)):
+        return "columns with different numbers of categories are not enumerated"  # networks know no states beyond a column's
     count = how_many(process.state_space)
     if count > FEW_STATES:
         size = f"{count}" if count < 10**9 else f"about 10^{len(str(count)) - 1}"
         return f"{size} states are more than the {FEW_STATES} that are enumerated"
-    if any(_unlike(leaf) for _, leaf in tree_leaves(process.space)):
-        return "columns with different numbers of categories are not enumerated"  # networks know no states beyond a column's
     return Enumeration()
 
 

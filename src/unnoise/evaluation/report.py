@@ -3,6 +3,7 @@
 What the data's kind has no figure for is null, and `..._why` says why.
 """
 
+import warnings
 from math import log
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from unnoise.data.base import Format
-from unnoise.data.origin import Origin
+from unnoise.data.origin import NAME, Origin
 from unnoise.data.sequences import Sequences
 from unnoise.data.table import Table
 from unnoise.evaluation import molecules, sequences, tables
@@ -32,9 +33,29 @@ JUDGE_MINUTES = {"cpu": 0.5, "cuda": 2.0}
 SEQUENCE_WORK = {"cpu": 2**22, "cuda": 2**28}  # symbols given to the network for samples of sequences: n x length^2
 
 
-def _encoded(format: Format, path: Path) -> Tree:
-    """A file's states; values of a table that were never seen are moved to the nearest, with a warning."""
-    return format.encode(path, unseen="nearest") if isinstance(format, Table) else format.encode(path)
+def _encoded(format: Format, path: Path) -> tuple[Tree, list[str]]:
+    """A file's states; values of a table that were never seen are moved to the nearest, and what was moved."""
+    if not isinstance(format, Table):
+        return format.encode(path), []
+    with warnings.catch_warnings(record=True) as moved:
+        warnings.simplefilter("always")
+        x = format.encode(path, unseen="nearest")
+    return x, [str(one.message) for one in moved]
+
+
+def _trained_on(run: Run, path: Path | None) -> Path:
+    """The file that a run was trained on, as it was then."""
+    noted = path is None or (run.folder / NAME).exists()
+    origin = Origin.load(run.folder) if noted else Origin(path)  # type: ignore[arg-type]
+    path = path or origin.path
+    other = "name it with --trained-on, or pass --data FILE --samples 0 for the bound on other rows"
+    if not path.exists():
+        raise ValueError(f"{path}, which the run was trained on, is not there any more: {other}")
+    if not origin.still_at(path):
+        raise ValueError(
+            f"{path} is not what the run was trained on, so which rows were held out is not known: put it back, {other}"
+        )
+    return path
 
 
 def _rows(x: Tree, which: Tensor) -> Tree:
@@ -53,8 +74,10 @@ def evaluate(
     seed: int = 0,
     device: str = "auto",
     progress: bool = False,
+    trained_on: Path | None = None,
 ) -> dict[str, Any]:
-    """Every figure that the data's kind has."""
+    """Every figure that the data's kind has.  `trained_on` is the training file, where the run does not know it, or where it
+    is elsewhere now."""
     if rows < 1:
         raise ValueError(f"rows = {rows}: at least one is needed")
     if samples is not None and samples < 0:
@@ -63,17 +86,18 @@ def evaluate(
     format, denoiser = run.format(), run.denoiser(which="best").to(where)
     if target is not None:
         _check_target(format, target, samples)
-    origin = Origin.load(run.folder)
-    if data is None and not origin.still_at(origin.path):
-        raise ValueError(
-            f"{origin.path} has changed since the run was trained on it, so which rows were held out is not known: put it "
-            f"back, or pass --data FILE with rows that were not trained on"
-        )
-    everything = format.encode(origin.path)
-    kept, held = split(batch_size(everything), run.config.train.validation, run.config.train.seed)
-    if data is None and not len(held):
-        raise ValueError(f"{run.folder} held no rows out: pass --data FILE")
-    unseen = _encoded(format, data) if data is not None else _rows(everything, held)
+    scored = samples != 0 and isinstance(format, Table | Sequences)
+    train: Any = None
+    unseen: Any = None
+    moved: list[str] = []
+    if data is None or scored:
+        everything = format.encode(_trained_on(run, trained_on))
+        kept, held = split(batch_size(everything), run.config.train.validation, run.config.train.seed)
+        if data is None and not len(held):
+            raise ValueError(f"{run.folder} held no rows out: pass --data FILE")
+        train, unseen = _rows(everything, kept), _rows(everything, held)
+    if data is not None:
+        unseen, moved = _encoded(format, data)
     if not batch_size(unseen):
         raise ValueError(f"{data} holds no example of the model's length")
     x0 = _rows(unseen, sequences.chosen(batch_size(unseen), rows, seed))
@@ -81,6 +105,7 @@ def evaluate(
         denoiser, x0, draws, seed, progress=progress, options=run.objective_options(), log_fill=format.log_fill
     )
     result: dict[str, Any] = {"on": str(data) if data is not None else "held-out rows"}
+    result |= {"moved": moved} if moved else {}
     result |= bound_figures(terms, denoiser.process.space.dimension)
     if isinstance(format, Sequences):
         nats = result["bound"] * len(x0) / int(sequences.own_symbols(format, x0).sum())
@@ -90,13 +115,12 @@ def evaluate(
     if count > 0:
         exact = exact_on(denoiser, format, map_leaves(lambda leaf: leaf[:count], x0), seed, options=run.objective_options())
     result |= {"exact": exact[0]} if exact[0] is not None else {"exact": None, "exact_why": exact[1]}
-    if samples == 0:
+    if not scored:
         return result
 
     def drawn(n: int) -> Tree:
         return draw(denoiser, format, n, seed=seed, device=device, progress=progress)[0]
 
-    train = _rows(everything, kept)
     if isinstance(format, Table):
         count = samples or min(batch_size(train), MOST_SAMPLES)
         result |= _table(format, train, unseen, drawn(count), target, seed)

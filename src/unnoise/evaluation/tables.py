@@ -63,6 +63,8 @@ class TableScore:
         figures = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "why"}
         if self.utility_is is None:
             del figures["utility_is"]
+            if "utility" not in self.why:  # it was not asked for
+                del figures["utility"]
         return figures | {f"{name}_why": text for name, text in self.why.items()}
 
 

@@ -17,9 +17,13 @@ Class = TypeVar("Class", bound=type[nn.Module])
 
 
 def register(configuration: type) -> Callable[[Class], Class]:
-    """Decorate a network class with the dataclass it is built from; its name is the class's."""
+    """Decorate a network class with the dataclass it is built from; its name is the class's.  The same class may be made
+    again, as in a notebook; another of that name is refused, for saved runs would load it."""
 
     def add(network: Class) -> Class:
+        _, known = REGISTRY.get(network.__name__, (None, network))
+        if (known.__module__, known.__qualname__) != (network.__module__, network.__qualname__):
+            raise ValueError(f"there is a network {network.__name__!r} already, of {known.__module__}: choose another name")
         REGISTRY[network.__name__] = (configuration, network)
         return network
 

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import nn
 
+from unnoise.denoiser import has_features
 from unnoise.networks.blocks import Block
 
 
@@ -13,7 +14,7 @@ def compile_network(network: nn.Module) -> None:
     blocks: list[nn.Module] = [part for part in network.modules() if isinstance(part, Block)]
     for part in blocks or [network]:
         part.compile()
-    if not blocks and hasattr(network, "features"):
+    if not blocks and has_features(network):
         network.features = torch.compile(network.features)  # type: ignore
 
 

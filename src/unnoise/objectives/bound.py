@@ -80,9 +80,15 @@ def default_cutoff(denoiser: AnyDenoiser) -> float:
     process = base_process(denoiser.process)
     if isinstance(denoiser.process, Chain):
         return denoiser.process.cutoff
-    kinds = getattr(denoiser, "kinds", Posterior)
-    plain = isinstance(process, FiniteProcess) and not isinstance(process, Masking) and kinds is not Posterior
+    plain = _plain(process, getattr(denoiser, "kinds", Posterior))
     return max(process.cutoff, 1e-4) if plain else process.cutoff
+
+
+def _plain(process: Process, kinds: Any) -> bool:
+    """Whether a leaf of categories that are not masked is told by other things than leave-one-out logits."""
+    if isinstance(process, Product):
+        return any(_plain(leaf, kinds[name] if isinstance(kinds, dict) else kinds) for name, leaf in process.leaves.items())
+    return isinstance(process, FiniteProcess) and not isinstance(process, Masking) and kinds is not Posterior
 
 
 class _Evaluation:

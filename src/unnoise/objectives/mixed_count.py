@@ -69,7 +69,7 @@ class MixedCount(Importance):
         certain = iter((may & (may.cumsum(1) - 1 == rank) & turn.unsqueeze(1)).split(widths, 1))
         x_t = process.marginal(x0, t).draw(noise.at("state"))
         for name, seen in observed.items():
-            x_t[name] = torch.where(seen.reshape(-1, *[1] * (x0[name].ndim - 1)), x0[name], x_t[name])
+            x_t[name] = chosen(seen, x0[name], x_t[name])
         inverse = torch.zeros_like(t)  # sum over S of 1/beta
 
         def masked(leaf: Process, state: Tensor) -> Tensor:
@@ -98,6 +98,13 @@ def _mapped(function: Callable[[Process, Tensor], Tensor], process: Process, x: 
     if isinstance(process, Product):
         return {name: _mapped(function, leaf, x[name]) for name, leaf in process.leaves.items()}
     return function(process, x)
+
+
+def chosen(seen: Tensor, clean: Tree, noised: Tree) -> Tree:
+    """Rows that are seen as they are, the others noised."""
+    if isinstance(clean, dict):
+        return {name: chosen(seen, leaf, noised[name]) for name, leaf in clean.items()}
+    return torch.where(seen.reshape(-1, *[1] * (clean.ndim - 1)), clean, noised)
 
 
 def joined(trees: Sequence[Tree]) -> Tree:

@@ -19,12 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unnoise.checks import leaf_time
 from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.noise import Noise
 from unnoise.objectives.bound import Bound, Objective
-from unnoise.objectives.mixed_count import MixedCount
-from unnoise.predictions import ProductPrediction
+from unnoise.objectives.mixed_count import MixedCount, chosen
+from unnoise.predictions import Prediction, ProductPrediction
 from unnoise.processes import Product
 from unnoise.shapes import Float, Tree
 from unnoise.spaces import batch_size, first_leaf, map_leaves
@@ -70,7 +69,7 @@ class Observed(Objective):
         for i, (t, weight) in enumerate(zip(visits.t, visits.weight, strict=True)):
             if visits.x_t is None:
                 noised = process.marginal(x0, t).draw(noise.at("state", i))
-                x_t = {name: _chosen(observed[name], x0[name], noised[name]) for name in process.names}
+                x_t = {name: chosen(observed[name], x0[name], noised[name]) for name in process.names}
             else:
                 x_t = map_leaves(lambda leaf, i=i: leaf[i * rows : (i + 1) * rows], visits.x_t)
             total = total + weight * self.rate(x0, x_t, t, observed, condition)
@@ -88,12 +87,16 @@ class Observed(Objective):
         assert isinstance(prediction, ProductPrediction)
         parts = []
         for name, leaf in prediction.leaves.items():
-            own = copy(leaf)
-            own.t = leaf_time(t, name)  # its rate at t = 0 is infinite, and not wanted
+            own = _at(leaf, t)  # its rate at t = 0 is infinite, and not wanted
             rate = self.weighting.rate(own, process.leaves[name], x0[name], self.fast, ~observed[name])
             parts.append(torch.where(observed[name], 0.0, rate))
         return torch.stack(parts).sum(0)
 
 
-def _chosen(seen: Tensor, clean: Tensor, noised: Tensor) -> Tensor:
-    return torch.where(seen.reshape(-1, *[1] * (clean.ndim - 1)), clean, noised)
+def _at(prediction: Prediction, t: Tensor) -> Prediction:
+    """The same at another time."""
+    own = copy(prediction)
+    own.t = t
+    if isinstance(own, ProductPrediction):
+        own.leaves = {name: _at(leaf, t) for name, leaf in own.leaves.items()}
+    return own

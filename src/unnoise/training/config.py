@@ -15,6 +15,7 @@ from unnoise import predictions
 from unnoise.data.base import Format
 from unnoise.denoiser import Kinds
 from unnoise.networks.base import described
+from unnoise.networks.presets import default_predicts
 from unnoise.objectives import weightings
 
 DECAYS = ("cosine", "constant", "linear")
@@ -191,7 +192,7 @@ class RunConfig:
     train: TrainConfig
     format: dict[str, Any]  # {"kind": ..., "data": ...}
     network: dict[str, Any]  # {"name": ..., "options": ...}
-    predicts: Any = None  # the name of a prediction type, None for the default, or a dict of these by leaf
+    predicts: Any = None  # the name of a prediction type, None for a `Denoiser`'s default, or a dict of these by leaf
     schedule: str | None = None  # of the noise of numbers, by name; None: the format's own
     process: str = ""  # the process that the format made, in words: to notice where another is made later
 
@@ -199,11 +200,12 @@ class RunConfig:
     def of(
         cls, train: TrainConfig, format: Format, network: Any, predicts: Kinds = None, schedule: str | None = None
     ) -> "RunConfig":
-        """From the things themselves; `network` is a registered module, or {"name", "options"}."""
+        """From the things themselves; `network` is a registered module, or {"name", "options"}, and `predicts` what it
+        predicts if that is not `default_predicts`."""
         named = network if isinstance(network, dict) else described(network)
-        data = {"kind": format.kind, "data": format.to_json()}
-        made = repr(format.process())
-        return cls(train=train, format=data, network=named, predicts=kind_names(predicts), schedule=schedule, process=made)
+        data, process = {"kind": format.kind, "data": format.to_json()}, format.process()
+        kinds, made = kind_names(predicts or default_predicts(process)), repr(process)
+        return cls(train=train, format=data, network=named, predicts=kinds, schedule=schedule, process=made)
 
     def to_json(self) -> dict[str, Any]:
         return {**{field.name: getattr(self, field.name) for field in fields(self)}, "train": self.train.to_json()}

@@ -1,7 +1,7 @@
 """The update of a module's parameters: AdamW, fused where the device has it, and Muon for the inner matrices if told.
 
-Weight decay concerns matrices only: to pull biases and scales to 0 has no use.  An update can be masked by a number on the
-device, so that nobody has to wait to know whether it may be made.
+Weight decay concerns parameters of two axes or more: to pull vectors of biases and scales to 0 has no use.  An update can be
+masked by a number on the device, so that nobody has to wait to know whether it may be made.
 """
 
 from math import inf

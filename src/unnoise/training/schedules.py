@@ -1,11 +1,11 @@
 """The noise schedule of a run: the format's own, one by name, or a learned one.
 
 The schedule concerns numbers.  Under masking the bound does not depend on it: what matters is how many coordinates are
-masked, and times are drawn by that number.  A named schedule begins its bound at the noise level where the format's own did;
-a learned one begins there at t = 0, ends at log-SNR `LOW`, and moves both (see `schedules.learned`).  Where log-SNR falls
-evenly from t = 0 on, a number's rate has no 1/t, and times are even too.  Beside masked columns some rows still have one of
-them masked for certain: of 8 categories and 2 numbers the bound's estimate spreads by 16.7 nats, 20.9 with even times alone,
-and 33.6 with the times graded for 1/t.
+masked, and times are drawn by that number.  A named schedule of levels begins its bound at the noise where the format's own
+did, and one of other numbers at its own least noise; a learned one begins at t = 0 where the format's own did, ends at
+log-SNR `LOW`, and moves both (see `schedules.learned`).  Where log-SNR falls evenly from t = 0 on, a number's rate has no
+1/t, and times are even too.  Beside masked columns some rows still have one of them masked for certain: of 8 categories and
+2 numbers the bound's estimate spreads by 16.7 nats, 20.9 with even times alone, and 33.6 with the times graded for 1/t.
 
 A learned schedule moves in rounds of its own: after every `EVERY` updates of the network `fit_schedule` takes `STEPS` steps,
 the ends by the bound and the interior by the variance of the bound's estimate, at a rate that falls to 0 over the training.
@@ -26,7 +26,7 @@ from unnoise.denoiser import Denoiser
 from unnoise.noise import Noise
 from unnoise.objectives import MixedCount, Objective, Stratified, Times, fit_schedule
 from unnoise.objectives.batches import world
-from unnoise.processes import Gaussian, Masking, Process, Product
+from unnoise.processes import Chain, Gaussian, Masking, Process, Product
 from unnoise.schedules import Cosine, CosineOffset, Learned, Linear, LinearBeta, LogSNRLinear, Schedule, Sigmoid
 from unnoise.shapes import Int, Tree
 from unnoise.spaces import map_leaves
@@ -53,6 +53,8 @@ def scheduled(process: Process, name: str | None, options: dict[str, Any]) -> tu
         return process, options
     if name not in NAMED:
         raise ValueError(f"schedule = {name!r}: choose from {', '.join(NAMED)}")
+    if any(isinstance(part, Chain) for part in process.modules()):
+        raise ValueError(f"schedule = {name!r}: a chain has its schedule in its steps: leave it out")
     if not any(isinstance(part, Gaussian) for part in process.modules()):
         raise ValueError(
             f"schedule = {name!r}: this data has no numbers, and the bound of masked data does not depend on the schedule: "

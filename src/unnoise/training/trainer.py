@@ -62,8 +62,6 @@ class Trainer:
         self.options, self.log_fill = run.objective_options(), run.format().log_fill
         self.rounds = Rounds(denoiser, self.options, rows, self.order.part, c.seed)
         self.learner = Learner(denoiser, c, self.accelerator, self.options)
-        ends = [c.steps, None if c.epochs is None else c.epochs * self.order.per_epoch]
-        self.total = min((end for end in ends if end is not None), default=None)
         self.step, self.cursor, self.seconds = 0, Cursor(), 0.0
         self.best: float | None = None
         self.best_se: float | None = None
@@ -82,7 +80,7 @@ class Trainer:
             self._resume()
             if self.accelerator.is_main_process:
                 c = self.config
-                self.metrics = Metrics(self.run.metrics, self.step, self.total, self.progress, c.tensorboard)
+                self.metrics = Metrics(self.run.metrics, self.step, self._total(), self.progress, c.tensorboard)
                 self.panels = Panels(self.run.samples, self.run.format(), c, self.step, self._done())
             try:
                 return self._loop()
@@ -148,8 +146,19 @@ class Trainer:
 
     def _done(self) -> float:
         """The share of the training that lies behind."""
-        time = self.seconds / (60 * self.config.minutes) if self.config.minutes is not None else 0.0
-        return max(time, self.step / self.total if self.total else 0.0)
+        c = self.config
+        ends = ((self.seconds / 60, c.minutes), (self.step, c.steps), (self._epochs(), c.epochs))
+        return max((behind / end for behind, end in ends if end), default=0.0)
+
+    def _epochs(self) -> float:
+        """Those that lie behind, whatever the size of their batches was."""
+        return self.cursor.epoch + self.cursor.position / (self.order.per_epoch * self.order.batch)
+
+    def _total(self) -> int | None:
+        """The step that ends the training, where one is known before."""
+        c = self.config
+        epochs = None if c.epochs is None else self.step + round((c.epochs - self._epochs()) * self.order.per_epoch)
+        return min((end for end in (c.steps, epochs) if end is not None), default=None)
 
     def _begin_window(self) -> None:
         self.window = (self.step, self.cursor, perf_counter())
@@ -214,7 +223,7 @@ class Trainer:
                 with self.learner.shown():
                     path = self.panels.draw(self.learner.denoiser, self.step)
                 self.metrics.panel(self.step, path)
-            except (ValueError, TypeError, ArithmeticError, OSError) as error:  # no picture is worth a training
+            except Exception as error:  # no picture is worth a training
                 warnings.warn(f"no panel of samples at step {self.step}: {error}", stacklevel=2)
 
     def _save(self, best: bool = False) -> None:
