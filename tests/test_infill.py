@@ -174,7 +174,7 @@ def test_gaps_of_arrays(tmp_path):
         np.save(tmp_path / "nan.npy", as_floats)
         again, same = form.gaps(tmp_path / "nan.npy")
         assert torch.equal(again[fixed], x[fixed]) and torch.equal(same, fixed)
-        np.save(tmp_path / "half.npy", as_floats + 0.5)
+        np.save(tmp_path / "half.npy", np.minimum(as_floats + 0.5, 7.5))
         with pytest.raises(BadData, match="whole"):
             form.gaps(tmp_path / "half.npy")
 
@@ -294,3 +294,20 @@ def test_gaps_come_out_as_values(tmp_path, capsys):
     (tmp_path / "gaps.csv").write_text("kind,word\n" + "a,x\nb,\n" * 40)  # a row's draw is its own
     command(capsys, "infill", run.folder, tmp_path / "gaps.csv", "--steps", 2, "--out", tmp_path / "g.csv")
     assert (tmp_path / "g.csv").read_text().splitlines()[2::2] == full[1::2]
+
+
+def test_a_filled_table_is_the_file_but_for_its_gaps(tmp_path, capsys):
+    """Dropped columns, order, line ends and spellings stay; the run's own missing word is a gap."""
+    rng = np.random.default_rng(0)
+    ages, words = rng.integers(20, 40, 60), np.array(["0.5", "1.5", "NA"])[rng.integers(0, 3, 60)]
+    rows = [f"C{i},{age},{'true' if age % 2 else 'false'},{w}" for i, (age, w) in enumerate(zip(ages, words, strict=True))]
+    (tmp_path / "t.csv").write_text("id,age,member,w\n" + "\n".join(rows) + "\n")
+    (tmp_path / "k.yaml").write_text("id: drop\nw: {missing: [NA]}\n")
+    form, run = quick(tmp_path / "t.csv", tmp_path / "run", Reading(columns=tmp_path / "k.yaml"))
+    gaps = "w,id,age,member\r\n0.50,C900,30.0,TRUE\r\n1.5,C901,{},TRUE\r\n{},C902,30,TRUE\r\n"
+    (tmp_path / "g.csv").write_text(gaps.format("", "NA"), newline="")
+    told = command(capsys, "infill", run.folder, tmp_path / "g.csv", "--steps", 2, "--out", tmp_path / "f.csv", "--json")
+    full = (tmp_path / "f.csv").read_bytes().decode()
+    cells = [line.split(",") for line in full.split("\r\n")]
+    assert json.loads(told)["filled"] == 2 and full == gaps.format(cells[2][2], cells[3][0])
+    assert cells[2][2] in set(ages.astype(str)) and cells[3][0] in ("0.5", "1.5")

@@ -17,6 +17,7 @@ from torch import nn
 
 from unnoise.data.base import BadData
 from unnoise.data.read import overrides
+from unnoise.data.scales import Dates, Decimals
 from unnoise.data.table import Table
 from unnoise.data.table_files import arrow_library
 from unnoise.processes import Masking, Product
@@ -341,7 +342,8 @@ def test_given(tmp_path):
     for wrong, match in [
         ({"agee": "3"}, "agee.*use one of.*colour"),
         ({"colour": "blue"}, "given: column 'colour': 'blue'.*'red'"),
-        ({"age": "5"}, "73 values 17 ... 89"),
+        ({"age": "5"}, "73 values 17 ... 89 of this column: the nearest is 17: use it"),
+        ({"age": "31.5"}, "the nearest are 31 and 32: use one of them"),
         ({"wage": "1e12"}, "outside the range"),
         ({"wage": "much"}, "is no number"),
     ]:
@@ -543,3 +545,260 @@ def test_one_number_spelt_in_two_ways_is_one_value(tmp_path):
     table, x = Table.fit(path)
     assert table.columns[0].texts == ("1.0", "2.0")  # the commoner spelling
     assert x["categories"][:, 0].tolist() == [0, 0, 1, 0]
+
+
+# -- the grid of numbers ------------------------------------------------------------------------------------------------
+
+
+def _drawn(table: Table, rows: int = 2000) -> dict[str, torch.Tensor]:
+    """New states: any scores, and categories that say to read them."""
+    g = torch.Generator().manual_seed(0)
+    drawn = {leaf: torch.randn(rows, 1, generator=g) for leaf in table.leaves}
+    sizes = [column.size - 1 for column in table.coordinates]
+    return {**drawn, **({"categories": torch.tensor(sizes).expand(rows, -1)} if sizes else {})}
+
+
+def test_new_numbers_lie_on_the_grid_of_the_data(tmp_path):
+    g = np.random.default_rng(0)
+    days = pd.Timestamp("2019-01-01") + pd.to_timedelta(g.integers(0, 3000, N), "D")
+    frame = pd.DataFrame(
+        {
+            "day": days.strftime("%Y-%m-%d %H:%M:%S"),
+            "week": (pd.Timestamp("1950-01-05") + pd.to_timedelta(7 * g.integers(0, 3000, N), "D")).strftime("%Y-%m-%d"),
+            "five": 5 * g.integers(-400, 400, N) + 2,
+            "zero": np.where(g.random(N) < 0.3, 1, 10 * g.integers(1, 800, N)),  # an atom off the grid
+            "quarter": [f"{v / 4:.2f}" for v in g.integers(-900, 900, N)],
+            "halves": [f"{v / 2:g}" for v in g.integers(0, 1800, N)],
+            "any": [f"{v:.2f}" for v in g.lognormal(3, 1, N)],
+            "when": days,
+        }
+    )
+    frame.drop(columns="when").to_csv(tmp_path / "t.csv", index=False)
+    frame[["when"]].to_parquet(tmp_path / "t.parquet")
+    table, x = Table.fit(tmp_path / "t.csv")
+    assert set(table.leaves) == {"day", "week", "five", "zero", "quarter", "halves", "any"}
+    table.write(x, tmp_path / "back.csv")
+    assert (tmp_path / "back.csv").read_text() == (tmp_path / "t.csv").read_text()
+    table.write(_drawn(table), tmp_path / "s.csv")
+    rows = pd.read_csv(tmp_path / "s.csv", dtype=str)
+    assert all(text.endswith(" 00:00:00") for text in rows["day"])
+    assert set(pd.to_datetime(rows["week"]).dt.day_name()) == {"Thursday"}
+    assert {int(v) % 5 for v in rows["five"]} == {2} and {int(v) % 10 for v in rows["zero"]} == {0}
+    assert {text[-3:] for text in rows["quarter"]} == {".00", ".25", ".50", ".75"}
+    assert {text.partition(".")[2] for text in rows["halves"]} == {"", "5"}
+    assert len({text[-2:] for text in rows["any"]}) == 100
+    for name in frame.columns[:-1]:
+        seen = frame[name].astype(str)
+        assert set(rows[name]) - set(seen), name  # not only values that were there
+    typed, _ = Table.fit(tmp_path / "t.parquet")
+    when = typed.frame(_drawn(typed))["when"]
+    assert (when == when.dt.normalize()).all() and when.nunique() > 500
+
+
+def test_runs_saved_without_a_grid_load(tmp_path):
+    table, x = Table.fit(_save(tmp_path / "t.csv", _columns()))
+    data = json.loads(json.dumps(table.to_json()))
+    for column in data["columns"]:
+        for name in ("step", "start"):
+            column["scale"] and column["scale"].pop(name)
+    old = Table.from_json(data)
+    old.write(x, tmp_path / "back.csv")
+    assert (tmp_path / "back.csv").read_bytes() == (tmp_path / "t.csv").read_bytes()
+
+
+def test_the_grid_is_exact():
+    texts = [str(10**17 + 3 + 1000 * k) for k in (5, 1, 9, 2)]
+    scale = Decimals(0, 0).on_grid(texts)
+    assert (scale.step, scale.start) == (1000, 3)
+    assert scale.write(np.array([1e17 + 1600.0])) == ["100000000000002003"]
+    cents = Decimals(2, 2).on_grid(["-0.30", "0.00", "70368744177.60"])
+    assert (cents.step, cents.start) == (30, 0)
+    assert cents.write(np.array([-0.2, 0.1, 0.2, 70368744177.5])) == ["-0.30", "0.00", "0.30", "70368744177.60"]
+    assert Decimals(0, None).on_grid(["1e3", "2e3"]).step == 1 and Decimals(0, 0).on_grid(["7"]).step == 1
+    early = Dates("m", 0, "T", "").on_grid(["1960-01-01T00:30", "1961-01-01T00:30", "1961-01-02T00:30"])
+    assert (early.step, early.start) == (1440, 30)
+    assert early.write(early.parse(["1960-05-05T11:00", "1960-05-05T13:00"])) == ["1960-05-05T00:30", "1960-05-06T00:30"]
+
+
+@pytest.mark.parametrize("largest", [10**15, 2**63 - 1, 10**25])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_new_whole_numbers_are_whole_however_large(tmp_path, largest, kind):
+    if kind == "parquet" and largest > 2**63:
+        pytest.skip("no such type")
+    shares = np.random.default_rng(0).integers(1, 10**6, N)
+    values = [*(largest * int(share) // 10**6 for share in shares), largest]
+    path = tmp_path / f"t.{kind}"
+    if kind == "csv":
+        _save(path, {"ns": [str(v) for v in values]})
+    else:
+        pd.DataFrame({"ns": values}).to_parquet(path)
+    table, _ = Table.fit(path, {"ns": "number"})
+    drawn = _drawn(table)
+    drawn["ns"][0] = 9.0
+    table.write(drawn, tmp_path / "s.csv")
+    assert all(text.isdigit() for text in (tmp_path / "s.csv").read_text().split()[1:])
+    table.write(drawn, tmp_path / "s.parquet")
+    found = pd.read_parquet(tmp_path / "s.parquet")["ns"]
+    whole = kind == "parquet" or largest < 2**62
+    assert found.dtype == ("int64" if whole else "float64") and int(found.max()) <= largest * (1 + 1e-15)
+
+
+def test_runs_saved_with_floats_for_large_whole_numbers(tmp_path):
+    """Written 1.6e+18 by them, such a number is whole for Parquet."""
+    g = np.random.default_rng(0)
+    pd.DataFrame({"ns": 16 * 10**17 + g.integers(0, 10**15, N)}).to_parquet(tmp_path / "t.parquet")
+    table, x = Table.fit(tmp_path / "t.parquet", {"ns": "number"})
+    data = table.to_json()
+    data["columns"][0]["scale"] = {"of": "Decimals", "least": 0, "most": None}
+    frame = Table.from_json(data).frame(x)
+    assert frame["ns"].dtype == "int64" and frame["ns"].between(16 * 10**17, 16 * 10**17 + 10**15).all()
+
+
+# -- closed sets and numbers -------------------------------------------------------------------------------------------
+
+
+def test_many_distinct_decimals_are_numbers(tmp_path):
+    g = np.random.default_rng(0)
+    income = [f"{v:.2f}" if own else "0.0" for v, own in zip(g.lognormal(10, 1, 320), g.random(320) < 0.6, strict=True)]
+    columns = {
+        "income": income,
+        "rare": [*income[:60], *[""] * 260],  # of what is there
+        "grade": [f"{v / 10:.1f}" for v in g.integers(10, 50, 320)],  # 40 values
+        "whole": [str(v) for v in g.integers(0, 250, 320)],
+        "written": [f"{v}.0" for v in g.integers(0, 250, 320)],
+        "day": [str(np.datetime64("2024-01-01") + v) for v in g.integers(0, 250, 320)],
+    }
+    table, x = Table.fit(_save(tmp_path / "t.csv", columns))
+    kinds = {column.name: column.kind for column in table.columns}
+    assert len(set(income)) < 256 and len(set(columns["whole"])) > 160
+    assert kinds.pop("income") == kinds.pop("rare") == "number" and kinds.pop("day") == "date"
+    assert set(kinds.values()) == {"ordinal"} and set(table.leaves) == {"income", "rare"}
+    assert table.columns[0].texts == ("0.0",)
+    twenty = {"v": [f"{i % 20 + 0.5}" for i in range(60)]}
+    assert Table.fit(_save(tmp_path / "u.csv", twenty))[0].columns[0].kind == "ordinal"
+
+
+# -- gaps -------------------------------------------------------------------------------------------------------------
+
+
+def _shop(tmp_path: Path) -> Table:
+    g = np.random.default_rng(0)
+    columns = {
+        "id": [f"C{i}" for i in range(N)],
+        "age": [str(v) for v in g.integers(20, 40, N)],
+        "visits": [str(v) for v in g.integers(0, 5000, N)],
+        "member": g.choice(["true", "false"], N).tolist(),
+        "w": g.choice(["-0.0", "0.5", "NA"], N).tolist(),
+        "day": [str(np.datetime64("2010-01-01") + v) for v in g.integers(0, 3000, N)],
+    }
+    path = _save(tmp_path / "shop.csv", columns)
+    return Table.fit(path, {"id": "drop", "w": {"missing": ["NA"]}})[0]
+
+
+def _fill(table: Table, source: Path, to: Path, mark: str | None = None) -> None:
+    """Everything not known drawn as the first state and the score 0."""
+    x, fixed = table.gaps(source, mark)
+    table.write_filled({leaf: torch.where(fixed[leaf], x[leaf], 0) for leaf in x}, source, to, mark)
+
+
+def _gaps(table: Table, path: Path, mark: str | None = None) -> set[tuple[str, int]]:
+    """Column and row of every gap."""
+    _, fixed = table.gaps(path, mark)
+    names = [column.name for column in table.coordinates]
+    found = {(names[j], int(i)) for i, j in (~fixed["categories"]).nonzero().tolist()}
+    return found | {(table.leaves[leaf].name, int(i)) for leaf in table.leaves for i in (~fixed[leaf]).nonzero()[:, 0]}
+
+
+FULL = "w,id,age,member,day,visits"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_what_is_no_gap_stays_as_it_is_written(tmp_path, end, separator):
+    table = _shop(tmp_path)
+    lines = [
+        FULL,
+        '0.50,"C,;\t0",30.0,TRUE,2011-01-01,0039.0',
+        '0.0,"C1",{age},TRUE,2011-01-02,"40"',
+        "{w},say,21,{m},{day},+77",
+    ]
+    lines += ["", "-0,,20,false,2011-01-03,1e3"]
+    text = end.join(lines).replace("C,;", "\0").replace(",", separator).replace("\0", "C,;")
+    day = table.columns[-1].decode(np.zeros(1, dtype=int), np.zeros(1))[0]
+    known, filled = text.format(age="", w="NA", m="", day=""), text.format(age="20", w="-0.0", m="false", day=day)
+    for last in ("", end):
+        source = tmp_path / "g.csv"
+        source.write_text("\ufeff" + end + known + last, newline="")
+        _fill(table, source, tmp_path / "o.csv")
+        assert (tmp_path / "o.csv").read_bytes().decode() == "\ufeff" + end + filled + last
+
+
+def test_columns_left_out_are_added_and_another_ending_is_another_form(tmp_path):
+    table = _shop(tmp_path)
+    (tmp_path / "g.csv").write_text('id,"a ""note""",visits\n"a,b",,39.0\n"tab\t",,\n')
+    visits = table.columns[1].decode(np.zeros(1, dtype=int), np.zeros(1))[0]
+    day = table.columns[-1].decode(np.zeros(1, dtype=int), np.zeros(1))[0]
+    rest = ["20", "false", "-0.0", day]
+    _fill(table, tmp_path / "g.csv", tmp_path / "o.csv")
+    lines = [
+        'id,"a ""note""",visits,age,member,w,day',
+        f'"a,b",,39.0,{",".join(rest)}',
+        f'"tab\t",,{visits},{",".join(rest)}',
+    ]
+    assert (tmp_path / "o.csv").read_text() == "\n".join(lines) + "\n"
+    _fill(table, tmp_path / "g.csv", tmp_path / "o.tsv.gz")
+    own = ["id", 'a "note"', "visits", "age", "member", "w", "day"]
+    rows = list(csv.reader(_content(tmp_path / "o.tsv.gz").decode().splitlines(), delimiter="\t"))
+    assert rows == [own, ["a,b", "", "39.0", *rest], ["tab\t", "", visits, *rest]]
+    _fill(table, tmp_path / "g.csv", tmp_path / "o.parquet")
+    frame = pd.read_parquet(tmp_path / "o.parquet")
+    assert list(frame) == own and frame["id"].tolist() == ["a,b", "tab\t"]
+    assert frame["visits"].dtype == "int64" and frame["visits"].tolist() == [39, int(visits)]
+    table.write_given(_drawn(table, 1), {"visits": "39.0"}, tmp_path / "s.parquet")
+    assert pd.read_parquet(tmp_path / "s.parquet")["visits"].tolist() == [39]
+
+
+def test_one_column_with_gaps(tmp_path):
+    table, _ = Table.fit(_save(tmp_path / "t.csv", {"v": ["1", "2"] * 9}))
+    (tmp_path / "g.csv").write_text("v\n2\n\n2\n\n")
+    _fill(table, tmp_path / "g.csv", tmp_path / "o.csv")
+    assert (tmp_path / "o.csv").read_text() == "v\n2\n1\n2\n1\n"
+
+
+def test_filled_parquet_keeps_its_columns(tmp_path):
+    table = _shop(tmp_path)
+    frame = pd.DataFrame({"visits": [39.0, np.nan], "id": [[1, 2], None], "age": [30, 31], "member": [True, None]})
+    frame["w"], frame["day"] = [0.5, 0.5], pd.to_datetime(["2011-01-01", "2011-01-02"])
+    frame.to_parquet(tmp_path / "g.parquet")
+    assert _gaps(table, tmp_path / "g.parquet") == {("visits", 1), ("member", 1)}
+    _fill(table, tmp_path / "g.parquet", tmp_path / "o.parquet")
+    filled = pd.read_parquet(tmp_path / "o.parquet")
+    assert list(filled) == list(frame) and filled["id"][0].tolist() == [1, 2] and filled["id"][1] is None
+    assert filled["visits"].dtype == "int64" and filled["visits"][0] == 39 and filled["age"].tolist() == [30, 31]
+    assert [str(day) for day in filled["day"]] == ["2011-01-01", "2011-01-02"]
+    _fill(table, tmp_path / "g.parquet", tmp_path / "o.csv")
+    rows = list(csv.reader((tmp_path / "o.csv").read_text().splitlines()))
+    assert rows[0] == list(frame) and rows[1][:4] == ["39", "[1, 2]", "30", "true"] and rows[2][1:4] == ["", "31", "false"]
+
+
+def test_every_spelling_of_a_missing_value_is_a_gap(tmp_path):
+    table = _shop(tmp_path)
+    (tmp_path / "g.csv").write_text(FULL + "\nNA,a,NaN,nan,,NaN\n,b,,true,NaN,\n0.5,c,30,?,2011-01-01,77\n")
+    blank = {(name, 0) for name in ("w", "age", "member", "day", "visits")}
+    blank |= {(name, 1) for name in ("w", "age", "day", "visits")}
+    assert _gaps(table, tmp_path / "g.csv", "?") == blank | {("member", 2)}
+    _fill(table, tmp_path / "g.csv", tmp_path / "o.csv", "?")
+    rows = list(csv.reader((tmp_path / "o.csv").read_text().splitlines()))
+    assert all(cell not in ("", "NA", "nan", "NaN", "?") for row in rows for cell in row)
+    (tmp_path / "g.csv").write_text("w,age\n0.5,NA\n")  # another column's word
+    with pytest.raises(BadData, match="row 1: column 'age': 'NA' is no number"):
+        table.gaps(tmp_path / "g.csv")
+
+
+def test_a_value_that_is_not_known_is_told_its_neighbours(tmp_path):
+    table = _shop(tmp_path)
+    (tmp_path / "g.csv").write_text("age\n30\n30.5\n")
+    with pytest.raises(BadData, match="g.csv: row 2: column 'age': '30.5' .*: the nearest are 30 and 31: use one of them"):
+        table.gaps(tmp_path / "g.csv")
+    with pytest.raises(BadData, match="the nearest is 39: use it"):
+        table.given({"age": "77"})

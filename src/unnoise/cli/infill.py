@@ -14,7 +14,7 @@ TRIES = 20  # draws of a row whose gaps come out as missing values
 class Infill:
     """Fill the gaps of a file with draws of a run, given all that is known.
 
-    Gaps are the empty cells (or missing columns) of a table, the character _ in text, FASTA and SMILES, and NaN or a
+    Gaps are the missing cells (or columns left out) of a table, the character _ in text, FASTA and SMILES, and NaN or a
     marked number in arrays.
     """
 

@@ -126,7 +126,7 @@ class Column:
             )
             states[new] = np.abs(numbers[new, None] - old).argmin(1)
         elif new.any():
-            remedy = "correct it, or encode with unseen='nearest'"
+            remedy = self._nearest(numbers[new][0]) if values.alone else "correct it, or encode with unseen='nearest'"
             raise values.error(f"is not among the {self.choices} of this column: {remedy}", int(new.argmax()))
         state = states[values.index]
         if self.quantiles is None:
@@ -137,6 +137,15 @@ class Column:
         spread = noise.at("place").uniform().numpy()[own] if place is None else place
         score[own] = self.quantiles.encode(numbers[values.index[own]], spread)
         return state, score
+
+    def _nearest(self, number: float) -> str:
+        """The known values on both sides of a new one, as a remedy."""
+        assert self.scale is not None
+        old = self.scale.parse(list(self.texts))
+        order = np.argsort(old)
+        place = int(np.searchsorted(old[order], number))
+        near = [self.texts[i] for i in order[max(place - 1, 0) : place + 1]]
+        return f"the nearest are {' and '.join(near)}: use one of them" if near[1:] else f"the nearest is {near[0]}: use it"
 
     def decode(self, state: np.ndarray, score: np.ndarray | None = None) -> list[str | None]:
         """The text of every row; None is missing."""
@@ -152,7 +161,12 @@ class Column:
         """The type of its values in typed files."""
         if self.kind == "boolean" and {text.lower() for text in self.texts} <= TRUTH:
             return "bool"
-        return self.scale.arrow() if self.scale is not None else "string"
+        name = self.scale.arrow() if self.scale is not None else "string"
+        if self.scale is None or name != "int64":
+            return name
+        own = self.scale.parse(list(self.texts))
+        largest = np.abs(own if self.quantiles is None else np.append(own, self.quantiles.values)).max()
+        return "int64" if largest < 2.0**63 else "double"
 
     def to_json(self) -> dict[str, Any]:
         data: dict[str, Any] = {"name": self.name, "kind": self.kind, "texts": list(self.texts), "missing": self.missing}

@@ -1,10 +1,15 @@
 """How texts are numbers: decimals as they were written, and ISO dates.
 
-A scale parses many texts at once (NaN where one does not fit) and writes numbers in the very form it was found in.
+A scale parses many texts at once (NaN where one does not fit) and writes numbers in the very form it was found in, on the
+grid `start` + k `step` of the numbers it was shown, both in units of the last digit: days at midnight stay so.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from math import gcd
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +22,29 @@ DATE = re.compile(r"\d{4}-\d\d-\d\d(?:([T ])\d\d:\d\d(:\d\d(?:\.(\d{1,9}))?)?)?(
 _WHOLE_UNIT = {"D": 86_400, "m": 60, "s": 1}
 
 
+def _grid(units: Iterable[int]) -> tuple[int, int]:
+    """Step and start of the widest grid that all of these lie on."""
+    first, step = None, 0
+    for unit in units:
+        first = unit if first is None else first
+        step = gcd(step, unit - first)
+        if step == 1:
+            break
+    return (step, (first or 0) % step) if step else (1, 0)
+
+
+def _nearest(unit: Any, step: int, start: int) -> Any:
+    return start + (unit - start + step // 2) // step * step
+
+
 @dataclass(frozen=True)
 class Decimals:
     """Numbers written with `least` to `most` decimals; `most` None: with as many digits as they have."""
 
     least: int
     most: int | None
+    step: int = 1
+    start: int = 0
 
     @classmethod
     def understand(cls, texts: list[str], codes: bool = False) -> "Decimals | None":
@@ -38,8 +60,19 @@ class Decimals:
         largest = float(np.abs(values).max())
         if not codes and max(lengths) == 0 and largest > EXACT:
             return None
+        if max(lengths) == 0:
+            return cls(0, 0)
         long = max(lengths) > 15 or largest * 10.0 ** max(lengths) > EXACT  # rounding would not be exact
         return cls(0, None) if long else cls(min(lengths), max(lengths))
+
+    def on_grid(self, texts: list[str]) -> "Decimals":
+        """The same, on the grid of these numbers."""
+        step, start = (1, 0) if self.most is None else _grid(map(self._units, texts))
+        return replace(self, step=step, start=start)
+
+    def _units(self, text: str) -> int:
+        whole, _, part = text.strip().partition(".")
+        return int(whole + part.ljust(self.most or 0, "0"))
 
     def parse(self, texts: list[str]) -> np.ndarray:
         try:
@@ -55,6 +88,9 @@ class Decimals:
         if self.most is None:
             return [repr(float(v)) for v in values]
         texts = [f"{v:.{self.most}f}" for v in np.round(values, self.most) + 0.0]
+        if self.step > 1:
+            near = [_nearest(self._units(text), self.step, self.start) for text in texts]
+            texts = [f"{Decimal(n).scaleb(-self.most):f}" if self.most else str(n) for n in near]
         if self.least == self.most:
             return texts
         cut = [text.rstrip("0") for text in texts]
@@ -82,6 +118,8 @@ class Dates:
     digits: int
     separator: str
     zone: str
+    step: int = 1
+    start: int = 0
 
     @classmethod
     def understand(cls, texts: list[str]) -> "Dates | None":
@@ -93,6 +131,11 @@ class Dates:
         """The form that one text is written in."""
         m = DATE.fullmatch(text)
         return m and cls("s" if m[2] else "m" if m[1] else "D", len(m[3] or ""), m[1] or "", m[4] or "")
+
+    def on_grid(self, texts: list[str]) -> "Dates":
+        """The same, on the grid of these dates."""
+        step, start = _grid(self.parse(texts).astype(np.int64).tolist())
+        return replace(self, step=step, start=start)
 
     def alike(self, texts: list[str]) -> bool:
         """Whether all are written in this very form."""
@@ -119,7 +162,8 @@ class Dates:
 
     def write(self, values: np.ndarray) -> list[str]:
         name, step = self._base
-        ticks = (np.round(values).astype(np.int64) * step).astype(f"datetime64[{name}]")
+        near = _nearest(np.round(values).astype(np.int64), self.step, self.start)
+        ticks = (near * step).astype(f"datetime64[{name}]")
         length = {"D": 10, "m": 16, "s": 19}[self.unit] + (1 + self.digits if self.digits else 0)
         texts = [text[:length] for text in np.datetime_as_string(ticks).tolist()]
         return [text.replace("T", self.separator) + self.zone for text in texts] if self.separator else texts

@@ -13,6 +13,7 @@ import csv
 import io
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from math import log, pi
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,18 @@ import torch
 from torch import Tensor, nn
 
 from unnoise.data.base import BadData, Format, Line
-from unnoise.data.columns import Column, Texts
+from unnoise.data.columns import MISSING, Column, Texts
 from unnoise.data.files import write_bytes
 from unnoise.data.table_files import (
+    Written,
+    any_texts,
     arrow_library,
     arrow_type,
     check_names,
     glance,
     levels_of,
     pandas_types,
+    quoted,
     read_parquet,
     read_text,
     table_suffix,
@@ -135,8 +139,7 @@ class Table(Format):
     def encode(self, path: Path | str, unseen: str = "refuse") -> Tree:
         """States of another file.  `unseen`: "refuse" an ordered value that was never seen, or move it to the "nearest"."""
         path = Path(path)
-        table = read_parquet(path) if table_suffix(path) == ".parquet" else read_text(path, self.encoding)[0]
-        return self._encode_table(table, str(path), unseen)
+        return self._encode_table(self._read(path), str(path), unseen)
 
     def encode_frame(self, frame: Any, unseen: str = "refuse") -> Tree:
         """States of a pandas.DataFrame."""
@@ -195,8 +198,14 @@ class Table(Format):
         arrays = []
         for column, texts, field in zip(self.columns, cells.values(), schema, strict=True):
             kind = field.type
-            if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            values = kind.value_type if pa.types.is_dictionary(kind) and column.quantiles is not None else kind
+            if pa.types.is_integer(values):
+                signed = not pa.types.is_unsigned_integer(values)
+                texts = [text and _whole(text, values.bit_width, signed) for text in texts]
+            elif pa.types.is_floating(values):
                 texts = [text and _plain(text) for text in texts]
+            elif pa.types.is_date(values):
+                texts = [text and text[:10] for text in texts]
             words = pa.array(texts, pa.string())
             if pa.types.is_dictionary(kind) and column.quantiles is None:
                 known = pa.array(column.texts, pa.string())
@@ -236,10 +245,42 @@ class Table(Format):
         self._write(cells, Path(path))
 
     def write_filled(self, x: Tree, source: Path, path: Path, mark: str | None = None) -> None:
-        cells = self._decode(x)
-        for name, texts in self._cells(Path(source))[0].items():
-            self._keep(cells, name, [None if text == mark else text for text in texts])
-        self._write(cells, Path(path))
+        """The file `source` with its gaps filled, and with the columns that it left out at its end."""
+        source, path = Path(source), Path(path)
+        cells, table = self._decode(x), self._read(source)
+        known = self._known(table, source, mark)
+        if ".parquet" in (table_suffix(source), table_suffix(path)):
+            for name in [name for name in cells if name in known]:
+                self._keep(cells, name, known[name])
+        if table_suffix(path) == ".parquet":
+            filled = self._arrow(cells)
+            for field in table.schema:
+                if field.name not in cells:
+                    filled = filled.append_column(field, table[field.name])
+            names = [*table.column_names, *[name for name in cells if name not in known]]
+            write_bytes(path, _parquet(filled.select(names)))
+            return
+        blanks = {column.name: column.missing or "" for column in self.columns}
+        texts = {name: [blanks[name] if text is None else text for text in drawn] for name, drawn in cells.items()}
+        written = self._written(table, texts, source, path)
+        for name, drawn in texts.items():
+            place = table.column_names.index(name) if name in known else len(written.lines[0][0])
+            gaps = [cell is None for cell in known[name]] if name in known else [True] * len(drawn)
+            for (fields, _), text, gap in zip(written.lines, [name, *drawn], [name not in known, *gaps], strict=True):
+                if gap:
+                    fields[place : place + 1] = [quoted(text, written.separator)]
+        write_bytes(path, written.text().encode(self.encoding))
+
+    def _written(self, table: Any, texts: dict[str, list[str]], source: Path, path: Path) -> Written:
+        """The columns of `source` as they are to stand in the text file `path`, gaps and all."""
+        if table_suffix(source) == ".parquet":
+            columns = {name: texts[name] if name in texts else any_texts(table[name]) for name in table.column_names}
+            written = Written.anew(columns, self.separator)
+        else:
+            columns = {name: any_texts(table[name]) for name in table.column_names}
+            written = Written.read(source, self.encoding, columns)
+        own = self.separator if table_suffix(source) == ".tsv" else written.separator
+        return written.separated("\t" if table_suffix(path) == ".tsv" else own)
 
     def _keep(self, cells: dict[str, list[str | None]], name: str, known: list[str | None]) -> None:
         """Numbers as they were known; None and blanks leave what was drawn, and categories are what they were anyway."""
@@ -251,10 +292,7 @@ class Table(Format):
     def _write(self, cells: dict[str, list[str | None]], path: Path) -> None:
         suffix = table_suffix(path)
         if suffix == ".parquet":
-            pa = arrow_library()
-            sink = pa.BufferOutputStream()
-            pa.parquet.write_table(self._arrow(cells), sink)
-            raw = sink.getvalue().to_pybytes()
+            raw = _parquet(self._arrow(cells))
         else:
             blanks = [column.missing or "" for column in self.columns]
             filled = [
@@ -294,21 +332,21 @@ class Table(Format):
         return {CATEGORIES: (values, fixed), **result} if fixed.any() else result
 
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
-        """Cells to be filled are empty, or hold the mark; a column that is left out is a gap in every row."""
-        path, mark = Path(path), "" if mark is None else mark
-        columns, rows = self._cells(path)
+        """Gaps are the cells that are missing, however that is written, or hold the mark, and columns that are left out."""
+        path = Path(path)
+        table = self._read(path)
+        columns, rows = self._known(table, path, mark), table.num_rows
         x: dict[str, Tensor] = {}
         if self.coordinates:
             x[CATEGORIES] = torch.zeros(rows, len(self.coordinates), dtype=torch.int64)
         x |= {leaf: torch.zeros(rows, 1) for leaf in self.leaves}
         fixed = {name: torch.zeros_like(leaf, dtype=torch.bool) for name, leaf in x.items()}
         for i in range(rows):
-            cells = {name: values[i] for name, values in columns.items()}
-            known = {name: cell for name, cell in cells.items() if cell and cell != mark}
+            known = {name: cell for name, cells in columns.items() if (cell := cells[i]) is not None}
             try:
                 found = self.given(known)
             except BadData as error:
-                raise BadData(f"{path}: row {i + 1}: {str(error).removeprefix('given ')}") from error
+                raise BadData(f"{path}: row {i + 1}: {str(error).removeprefix('given').lstrip(': ')}") from error
             for leaf, (values, which) in found.items():
                 x[leaf][i], fixed[leaf][i] = torch.where(which, values, x[leaf][i]), which
         return x, fixed
@@ -320,15 +358,19 @@ class Table(Format):
             return torch.zeros(batch_size(x), 0, dtype=torch.bool)
         return ~fixed[CATEGORIES] & (x[CATEGORIES] == torch.tensor(known))
 
-    def _cells(self, path: Path) -> tuple[dict[str, Any], int]:
-        """The texts of a file's columns, None where there is none, and how many rows it has."""
-        table = read_parquet(path) if table_suffix(path) == ".parquet" else read_text(path, self.encoding)[0]
+    def _read(self, path: Path) -> Any:
+        return read_parquet(path) if table_suffix(path) == ".parquet" else read_text(path, self.encoding)[0]
+
+    def _known(self, table: Any, path: Path, mark: str | None) -> dict[str, list[str | None]]:
+        """The texts of a file's columns, None where there is a gap."""
+        blanks = {column.name: column.blanks for column in self.columns}
         columns = {}
         for name in table.column_names:
             if name not in self.dropped:
                 texts = texts_of(table[name], name, str(path))  # a typed cell as `fit` reads it
-                columns[name] = np.array([*texts.distinct, None], dtype=object)[texts.index]
-        return columns, table.num_rows
+                texts = texts.without((*blanks.get(name, MISSING), *([] if mark is None else [mark])))
+                columns[name] = np.array([*texts.distinct, None], dtype=object)[texts.index].tolist()
+        return columns
 
     def to_json(self) -> dict[str, Any]:
         plain = {
@@ -348,6 +390,20 @@ class Table(Format):
 def _plain(text: str) -> str:
     """A number as arrow reads it: no space around it, no + before it, no point at its end."""
     return text.strip().removeprefix("+").removesuffix(".")
+
+
+def _whole(text: str, bits: int, signed: bool) -> str:
+    """A whole number as arrow reads it, 39 where it is written 39.0, within the range of its type."""
+    number = Decimal(text.strip())
+    least, most = -(2 ** (bits - 1)) if signed else 0, 2 ** (bits - signed) - 1
+    return str(min(max(int(number), least), most)) if number == int(number) else text
+
+
+def _parquet(table: Any) -> bytes:
+    pa = arrow_library()
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(table, sink)
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def _line(column: Column, listed: bool) -> Line:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +57,15 @@ def _text(raw: bytes, path: Path, encoding: str) -> str:
     return without_blanks(text)
 
 
+def _separator(path: Path, text: str) -> str:
+    return "\t" if table_suffix(path) == ".tsv" else separator_of(text)
+
+
 def read_text(path: Path, encoding: str) -> tuple[Any, str]:
     """Text columns as an arrow table, and the separator."""
     pa = arrow_library()
     text = _text(read_bytes(path), path, encoding)
-    separator = "\t" if table_suffix(path) == ".tsv" else separator_of(text)
+    separator = _separator(path, text)
     raw = text.encode()
     names = next(csv.reader(io.TextIOWrapper(io.BytesIO(raw), "utf-8", newline=""), delimiter=separator))
     check_names(names, path)
@@ -95,6 +100,57 @@ def read_text(path: Path, encoding: str) -> tuple[Any, str]:
     if raw.count(b'"') % 2 and any("\n" in column[-1].as_py() for column in table.columns):
         raise BadData(f"{path}: row {table.num_rows} opens a quote that nothing closes: close it")
     return table, separator
+
+
+@dataclass(frozen=True)
+class Written:
+    """A text file as it is written: what stands before the header, and of each line the fields and the end."""
+
+    head: str
+    separator: str
+    lines: list[tuple[list[str], str]]
+
+    @classmethod
+    def anew(cls, columns: dict[str, list[str]], separator: str) -> "Written":
+        rows = [list(columns), *zip(*columns.values(), strict=True)]
+        return cls("", separator, [([quoted(cell, separator) for cell in row], "\n") for row in rows])
+
+    @classmethod
+    def read(cls, path: Path, encoding: str, columns: dict[str, list[str]]) -> "Written":
+        """`columns`: what arrow reads in it.  Should that not be what is found here, they are written anew."""
+        raw = read_bytes(path)
+        text = _text(raw, path, encoding)
+        separator = _separator(path, text)
+        body, end = f"[^{separator}\r\n]*", r"[\r\n]+" if len(columns) > 1 else r"\r\n|\r|\n"  # a blank line may be a row
+        lines, fields = [], []
+        for field in re.finditer(rf'("[^"]*(?:""[^"]*)*"{body}|{body})({separator}|{end}|\Z)', text):
+            fields.append(field[1])
+            if field[2] != separator:
+                lines.append((fields, field[2]))
+                fields = []
+        lines = lines[:-1] if lines[-1] == ([""], "") else lines  # what follows the last end
+        if [tuple(map(_unquoted, line)) for line, _ in lines] != [tuple(columns), *zip(*columns.values(), strict=True)]:
+            return cls.anew(columns, separator)
+        return cls(raw.decode(encoding).removesuffix(text), separator, lines)
+
+    def separated(self, separator: str) -> "Written":
+        """The same with another separator."""
+        if separator == self.separator:
+            return self
+        lines = [([quoted(_unquoted(field), separator) for field in fields], end) for fields, end in self.lines]
+        return Written(self.head, separator, lines)
+
+    def text(self) -> str:
+        return self.head + "".join(self.separator.join(fields) + end for fields, end in self.lines)
+
+
+def _unquoted(field: str) -> str:
+    return re.sub(r'"([^"]*(?:""[^"]*)*)"', lambda m: m[1].replace('""', '"'), field, count=1) if field[:1] == '"' else field
+
+
+def quoted(text: str, separator: str) -> str:
+    """A text as a field, in quotes where it needs them."""
+    return '"' + text.replace('"', '""') + '"' if set(text) & {separator, '"', "\r", "\n"} else text
 
 
 def check_names(names: list[str], where: Path | str) -> None:
@@ -136,6 +192,15 @@ def _as_text(column: Any, name: str, where: str) -> Any:
         return column.cast(pa.string())
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
         raise BadData(f"{where}: column '{name}' has the type {kind}, which is no table value: drop it") from error
+
+
+def any_texts(column: Any) -> list[str]:
+    """A column of any type as texts, for people: it stands beside a model, not in it."""
+    try:
+        texts = _as_text(column, "", "").to_pylist()
+    except BadData:
+        texts = [None if value is None else str(value) for value in column.to_pylist()]
+    return ["" if text is None else text for text in texts]
 
 
 def texts_of(column: Any, name: str, where: str) -> Texts:

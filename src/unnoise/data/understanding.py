@@ -11,6 +11,7 @@ from unnoise.data.scales import DATE, NUMBER, Dates, Decimals, Scale
 
 KINDS = ("number", "count", "ordinal", "category", "boolean", "date")
 FEW = 256  # at most so many distinct numbers are ordinal categories
+SHARE = 0.2  # but no decimals of which more than this share of the rows, and more than NAMES, are distinct
 MANY = 65_536  # no column has more categories
 ATOM = 0.02  # share of rows from which a single number is a category of its own
 CONTINUOUS = 100  # distinct numbers that must remain beside the atoms
@@ -130,7 +131,9 @@ def _numbers(values: Texts, kind: str | None, scale: Scale, known: dict[str, Any
     if kind == "count" and not whole:
         bad = int(np.flatnonzero((numbers < 0) | (numbers != np.floor(numbers)))[0])
         raise values.error("is no count, 0, 1, 2, ...: use kind number", int(commonest[bad]))
-    few = kind in (None, "date") and len(numbers) <= FEW
+    fractions = not dates and bool((numbers != np.floor(numbers)).any())
+    open_set = fractions and len(numbers) > max(NAMES, SHARE * int(seen.sum()))
+    few = kind in (None, "date") and len(numbers) <= FEW and not open_set
     if kind == "ordinal" or few or len(numbers) == 1:
         if len(numbers) > MANY:
             raise values.error(f"has {len(numbers):,} distinct values, more than {MANY:,}: use kind number")
@@ -140,8 +143,10 @@ def _numbers(values: Texts, kind: str | None, scale: Scale, known: dict[str, Any
     if (~atom).sum() < CONTINUOUS:
         atom[:] = False
     atoms = tuple(values.distinct[i] for i in commonest[atom])
-    rest = Decimals.understand([values.distinct[i] for i in commonest[~atom]], codes=True) if atoms and not dates else None
+    others = [values.distinct[i] for i in commonest[~atom]]
+    rest = Decimals.understand(others, codes=True) if atoms and not dates else None
     if rest and isinstance(scale, Decimals) and rest.most == scale.most:
-        known["scale"] = rest  # how few decimals there are is not for the atoms to say: 0 beside 1.50
+        scale = rest  # how few decimals there are is not for the atoms to say: 0 beside 1.50
+    known["scale"] = scale.on_grid(others)
     quantiles = Quantiles.fit(numbers[~atom].repeat(seen[~atom]))
     return Column(kind=label, texts=atoms, quantiles=quantiles, **known)
