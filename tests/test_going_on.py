@@ -79,7 +79,7 @@ def test_a_file_that_changed_is_not_taken_for_the_old_one(numbers, capsys):
     assert evaluate(Run.open(folder), draws=1, exact_rows=0, samples=0)["examples"] == 4
     np.save(numbers, np.load(numbers)[::-1])  # as many rows, in another order: trained ones would count as held out
     told = command(capsys, "evaluate", folder, status=2)
-    assert "has changed since the run was trained on it" in told and "--data FILE" in told
+    assert "is not what the run was trained on" in told and "--data FILE" in told
     assert "is not the file that" in command(capsys, "train", "--resume", folder, "--steps", 6, status=2)
     assert Run.open(folder).config.train.steps == 4
 

@@ -5,12 +5,19 @@ import gzip
 import json
 import subprocess
 import sys
+from math import isnan
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+import unnoise as un
 from unnoise.cli import main
+from unnoise.data.read import Reading, read
+from unnoise.training import Run
+from unnoise.training.drawing import choices, draw, method_named
+from unnoise.training.metrics import Metrics, read_metrics
 
 
 def run(*arguments, folder: Path, status: int = 0) -> str:
@@ -119,6 +126,100 @@ def test_arrays_and_text(tmp_path):
     assert filled[:5] + filled[6:] == "the ct sat on t" and filled[5] in "the cat sat on the mat."
 
 
+def test_samplers_that_can_be_named():
+    """Each can be made, is whole, and draws by itself."""
+    known = choices()
+    assert {"Ancestral", "Euler", "FirstHitting", "Heun", "UniPC"} <= set(known)
+    assert not {"Sampler", "OneStep", "Stepping", "Leaves", "Frozen", "Remasking", "Replacement"} & set(known)
+    assert all(type(method_named(name)) is kind for name, kind in known.items())
+
+
+def test_a_named_sampler_takes_steps_enough_and_leaves_no_mask(tmp_path, monkeypatch, capsys):
+    """A leaping method leaves a share of exp(-1) of what is masked before its last step."""
+    monkeypatch.chdir(tmp_path)
+    Path("poem.txt").write_text("the cat sat on the mat. " * 40)
+    np.save("digits.npy", np.random.default_rng(0).integers(0, 5, (60, 3, 3)).astype(np.uint8))
+    Path("kinds.csv").write_text("a,b\n" + "".join(f"{'xyz'[i % 3]},{'uv'[i % 2]}\n" for i in range(99)))
+    options = {"poem.txt": ["--length", "16"], "digits.npy": ["--categories", "--noise", "masking"], "kinds.csv": []}
+
+    def told(*arguments, status=0):
+        with pytest.raises(SystemExit) as ended:
+            main([*map(str, arguments), "--json"])
+        printed = capsys.readouterr()
+        assert ended.value.code == status, printed.err
+        return json.loads(printed.out) if status == 0 else printed.err
+
+    for name, more in options.items():
+        method = "FromGenerator" if name == "kinds.csv" else "Euler"
+        folder, out = Path(name).stem, f"new{Path(name).suffix}"
+        told("train", name, "--out", folder, "--steps", 4, "--set", "panels=0", *more)
+        assert told("sample", folder, "-n", 50, "--sampler", method, "--out", out)["calls"] in (64, 65)
+        for how, most in ((["--steps", 1], 2), (["--calls", 3], 3)):
+            result = told("sample", folder, "-n", 50, "--sampler", method, "--out", out, *how)
+            assert result["calls"] == most
+            if name == "poem.txt":
+                found = Path(out).read_text()
+                assert set(found) <= set(Path(name).read_text() + "\n") and len(set(found)) > 5
+            elif name == "kinds.csv":
+                rows = list(csv.reader(Path(out).read_text().splitlines()))[1:]
+                assert {a for a, _ in rows} == set("xyz") and {b for _, b in rows} == set("uv")
+            else:
+                assert np.bincount(np.load(out).ravel(), minlength=5).max() < 0.5 * 450  # no level stands for masks
+        assert f"{method} needs 2" in told("sample", folder, "--sampler", method, "--calls", 1, status=2)
+    one, two = (
+        draw(Run.open("poem").denoiser(), Run.open("poem").format(), 9, method_named("Euler"), steps=2, batch=batch)[0]
+        for batch in (4, 9)
+    )
+    assert (one == two).all()  # a sample is a function of the seed and its number
+
+
+def test_what_a_leap_left_masked_has_the_model_s_law(tmp_path):
+    """A network that says the same of every symbol: so do the samples, revealed by the leap or after it."""
+    np.save(tmp_path / "a.npy", np.arange(40).reshape(10, 4).astype(np.uint8) % 4)
+    form, _ = read(tmp_path / "a.npy", Reading(categories=True, noise="masking"))
+    law = torch.tensor([0.1, 0.2, 0.3, 0.4])
+
+    class Constant(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.logits = torch.nn.Parameter(law.log())
+
+        def forward(self, x, t):
+            return self.logits.expand(*x.shape, -1)
+
+    n = 5000
+    x, info = draw(un.Denoiser(Constant(), form.process()), form, n, method_named("Euler"), steps=1, batch=n)
+    assert info.calls == 2 and 0.8 * n < info.rows - n < 0.9 * n  # rows with a mask left: 1 - (1 - 1/e)^4 = 0.84
+    found = torch.bincount(x.flatten(), minlength=4) / x.numel()
+    assert float((found - law).abs().max()) < 5 * (0.25 / x.numel()) ** 0.5  # one alarm in 10^6
+
+
+def test_figures_that_are_none_are_null(tmp_path, monkeypatch, capsys):
+    """One held-out row has no standard error."""
+    monkeypatch.chdir(tmp_path)
+    np.save("few.npy", np.random.default_rng(0).normal(size=(8, 2)))
+    told = {}
+    for more in ([], ["--json"]):
+        with pytest.raises(SystemExit):
+            main(["train", "few.npy", "--out", f"run{len(more)}", "--steps", "2", *more])
+        told[len(more)] = capsys.readouterr().out
+
+    def refuse(text):
+        raise AssertionError(f"{text} is no JSON")
+
+    outcome = json.loads(told[1].splitlines()[-1], parse_constant=refuse)
+    assert outcome["best_se"] is None and outcome["best"] is not None
+    ended = next(line for line in told[0].splitlines() if "ended by" in line)
+    assert "nan" not in ended and "±" not in ended and "nats on held-out rows" in ended
+    metrics = Path("run0/metrics.jsonl")
+    lines = [json.loads(line, parse_constant=refuse) for line in metrics.read_text().splitlines()]
+    assert None in [line.get("validation_se", 0) for line in lines]
+    assert any(isnan(line.get("validation_se", 0)) for line in read_metrics(metrics))
+    metrics.write_text('{"step": 1, "loss": NaN}\n')  # as it was written before
+    Metrics(metrics, 1, None, False, False).close()
+    assert json.loads(metrics.read_text(), parse_constant=refuse) == {"step": 1, "loss": None}
+
+
 @pytest.mark.parametrize(
     "arguments, words",
     [
@@ -144,7 +245,18 @@ def test_arrays_and_text(tmp_path):
         (("sample", "model", "--steps", "0", "--sampler", "Ancestral"), "steps = 0: at least one"),
         (("infill", "model", "even.csv", "--out", "y.csv", "--steps", "0"), "steps = 0: at least one"),
         (("train", "odd.csv", "--out", "x", "--padded", "--no-padded"), "one of the two"),
-        (("sample", "model", "--sampler", "Wishful"), "no sampler 'Wishful'"),
+        (("sample", "model", "--sampler", "Wishful"), "no sampler 'Wishful': choose from AdaptiveODE, Ancestral, "),
+        (("sample", "model", "--sampler", "Stepping"), "no sampler 'Stepping'"),
+        (("sample", "model", "--sampler", "Frozen"), "no sampler 'Frozen'"),
+        (("sample", "model", "--sampler", "Remasking"), "needs arguments: use it from Python"),
+        (("sample", "model", "--sampler", "Euler"), "a table is drawn by its own method, "),
+        (("sample", "model", "--sampler", "Euler"), "leave it out, or use Ancestral\n"),
+        (("train", "shop.csv.gz", "--out", "x", "--length", "9"), "--length is for sequences; shop.csv.gz is a table: "),
+        (("train", "three.csv", "--out", "x"), "three.csv: 3 examples are too few to train on, which takes 4: add rows"),
+        (("train", "poem.txt", "--out", "x"), "1 example is too few to train on, which takes 4: pass --length 7 or less, "),
+        (("train", "poem.txt", "--out", "x"), "or --padded for one example per line"),
+        (("train", "poem.txt", "--out", "x", "--padded"), "add lines, or pass --no-padded and a small --length"),
+        (("train", "one.fa", "--out", "x"), "pass --length 2 or less, or --padded for one example per sequence"),
         (("evaluate", "model", "--data", "nothing.csv"), "there is no such file"),
         (("infill", "model", "odd.csv", "--out", "y.csv"), "row 1"),
     ],
@@ -155,6 +267,9 @@ def test_bad_input(shop, arguments, words, monkeypatch, capsys):
     (shop / "odd.xyz").write_text("hello")
     (shop / "odd.csv").write_text("item\nsoup\n")
     (shop / "even.csv").write_text("item\ntea\n")
+    (shop / "three.csv").write_text("item\ntea\ncake\ntea\n")
+    (shop / "poem.txt").write_text("a rose is a rose\nis a rose\n\n\n")
+    (shop / "one.fa").write_text(">one\nACGTACGT\n")
     before = sorted(p.name for p in shop.iterdir())
     monkeypatch.chdir(shop)
     with pytest.raises(SystemExit) as ended:

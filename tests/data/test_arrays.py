@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,7 @@ def test_many_integers_come_back_whole_and_within_their_type(tmp_path, dtype):
     values = RNG.integers(0, 1000, (500, 4)).astype(dtype)
     array, x = Array.fit(_saved(tmp_path, values))
     assert array.levels == 0 and np.array_equal(array.values(x), values) and array.values(x).dtype == dtype
+    array.span = None  # as in a run that knows no range
     off = array.values(x + 0.6 / torch.tensor(array.scale))
     assert np.array_equal(off, values + 1)  # the nearest, not the next below
     limits = np.iinfo(dtype)
@@ -154,6 +156,69 @@ def test_idx(tmp_path):
 def _saved(folder, values):
     np.save(folder / "a.npy", values)
     return folder / "a.npy"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_samples_stay_within_the_range_of_the_data(tmp_path, dtype):
+    values = (RNG.random((40, 6, 6)) * 1000 / (1 if dtype == "int32" else 1000)).astype(dtype)
+    array, x = Array.fit(_saved(tmp_path, values))
+    array = Array.from_json(json.loads(json.dumps(array.to_json())))
+    out = array.values(3 * x)
+    assert out.dtype == dtype and out.min() == values.min() and out.max() == values.max()
+    array.write(3 * x, tmp_path / "out.npy")
+    assert np.array_equal(np.load(tmp_path / "out.npy"), out)
+    wide = array.encode(_saved(tmp_path, values * 2))  # likelihoods know no range
+    torch.testing.assert_close(wide, torch.as_tensor((values * 2 - array.mean[0]) / array.scale[0]).float())
+    saved = array.to_json()
+    del saved["span"]
+    assert Array.from_json(saved).values(3 * x).max() > 1.5 * values.max()  # of a run that was saved without
+
+
+def test_levels_are_whole_numbers(tmp_path):
+    images = CASES["colours"]
+    array, x = Array.fit(_saved(tmp_path, images))
+    assert torch.equal(array.encode(_saved(tmp_path, images.astype(np.float32))), x)
+    path = _saved(tmp_path, images / 255)
+    for read in (array.encode, array.gaps):
+        with pytest.raises(
+            BadData, match=r"a\.npy: the entry \[0, 0, 0, \d\] is 0\.\d+, and the levels .* whole numbers 0 \.\.\. 255"
+        ):
+            read(path)
+    for off in (-1, 256, 1e30):
+        with pytest.raises(BadData, match=r"outside 0 \.\.\. 255"):
+            array.encode(_saved(tmp_path, np.where(images == images.max(), off, images.astype(float))))
+
+
+def test_masks_are_no_levels(tmp_path):
+    array, x = Array.fit(_saved(tmp_path, CASES["digits"]), categories=True, noise="masking")
+    x[3, 2, 1] = array.process().mask
+    with pytest.raises(BadData, match="some levels are still masked"):
+        array.write(x, tmp_path / "out.npy")
+    assert not (tmp_path / "out.npy").exists()
+
+
+def test_an_archive_of_several_arrays(tmp_path):
+    images, labels = CASES["images"], RNG.integers(0, 10, 20)
+    for name in ("images", "file"):
+        np.savez(tmp_path / "a.npz", labels=labels)
+        with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive, archive.open(f"{name}.npy", "w") as member:
+            np.save(member, images)
+        array, x = Array.fit(tmp_path / "a.npz")
+        array = Array.from_json(json.loads(json.dumps(array.to_json())))
+        assert [(line.part, line.kind) for line in array.lines()] == [
+            (f"array {name}, 6 × 5", "numbers"),
+            ("array labels", "left out"),
+        ]
+        array.write(x, tmp_path / "out.npz")
+        with np.load(tmp_path / "out.npz") as out:
+            assert out.files == [name] and np.array_equal(out[name], images)
+    np.savez(tmp_path / "b.npz", images=images[:2], larger=np.zeros((9, 9, 9)))
+    array.array = "images"
+    assert torch.equal(array.encode(tmp_path / "b.npz"), x[:2])
+    saved = {key: value for key, value in array.to_json().items() if key not in ("array", "others")}
+    Array.from_json(saved).write(x, tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as out:
+        assert out.files == ["samples"]
 
 
 @pytest.mark.parametrize("name", ["images", "colours", "channels first"])

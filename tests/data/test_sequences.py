@@ -100,6 +100,70 @@ def test_samples_have_the_suffix_of_the_data(tmp_path):
     assert [read(put(tmp_path, name, content))[0].suffix for name, content in files.items()] == [".txt", ".fa", ".csv"]
 
 
+@pytest.mark.parametrize(
+    "name, content, good, bad, words",
+    [
+        ("a.txt", "abc" * 99, ["s.txt", "s.md", "s", "s.txt.gz"], ["s.parquet", "s.csv", "s.fa", "s.npy.gz"], "text is"),
+        ("a.fa", ">x\n" + "ACGT" * 99, ["s.fa", "s.faa.gz", "s.fasta", "s.fna"], ["s.csv", "s.png"], "FASTA is"),
+        ("a.csv", "smiles\nCCO\nCCC\n", ["s.csv", "s.csv.gz", "s.smi"], ["s.parquet", "s.tsv", "s.txt"], "molecules are"),
+    ],
+)
+def test_names_that_are_none_of_sequences(tmp_path, name, content, good, bad, words):
+    form, _ = read(put(tmp_path, name, content))
+    for out in good:
+        form.check_out(tmp_path / out)
+    for out in bad:
+        with pytest.raises(BadData, match=rf"{out}: {words} written as \{form.suffix}, .*: rename it"):
+            form.check_out(tmp_path / out)
+    with pytest.raises(BadData, match="is a folder"):
+        form.check_out(tmp_path)
+
+
+def test_masks_are_no_symbols(tmp_path):
+    form, x = read(put(tmp_path, "a.txt", "abc" * 99), Reading(length=3))
+    x[2, 1] = form.process().mask
+    with pytest.raises(BadData, match="some symbols are still masked"):
+        form.write(x, tmp_path / "out.txt")
+    assert not (tmp_path / "out.txt").exists()
+
+
+FILES = {
+    "people.csv": ("a,b\n" + "1,2\n" * 9, "a table"),
+    "a.txt": ("abc" * 99, "text"),
+    "a.fa": (">x\n" + "ACGT" * 99, "a FASTA file"),
+    "m.csv": ("smiles\nCCO\nCCC\n", "a file of molecules"),
+    "a-ubyte": (b"\x00\x00\x08\x01\x00\x00\x00\x03\x01\x02\x03", "an array"),
+}
+ODD_OPTIONS = {
+    "people.csv": ["--length", "--text", "--tokenizer", "--padded", "--no-padded", "--categories", "--noise"],
+    "a.txt": ["--encoding", "--categories", "--columns"],
+    "a.fa": ["--text", "--encoding", "--categories", "--columns"],
+    "m.csv": ["--text", "--tokenizer", "--no-padded", "--encoding", "--categories"],
+    "a-ubyte": ["--length", "--text", "--tokenizer", "--padded", "--no-padded", "--encoding", "--columns"],
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_options_that_say_nothing_of_a_file(tmp_path, name):
+    content, what = FILES[name]
+    path = put(tmp_path, name, content)
+    values = {
+        "--length": {"length": 3},
+        "--text": {"text": "bytes"},
+        "--tokenizer": {"tokenizer": path},
+        "--padded": {"padded": True},
+        "--no-padded": {"padded": False},
+        "--encoding": {"encoding": "latin-1"},
+        "--categories": {"categories": True},
+        "--noise": {"noise": "masking"},
+        "--columns": {"columns": path},
+    }
+    for option in ODD_OPTIONS[name]:
+        with pytest.raises(BadData, match=rf"^{option} is for [\w ]+; .*{name} is {what}: leave it out$"):
+            read(path, Reading(**values[option]))
+    read(path, Reading(encoding="UTF-8"))
+
+
 @pytest.mark.parametrize("length", [0, -3])
 @pytest.mark.parametrize("name, content", [("a.txt", "abc" * 99), ("a.csv", "smiles\nCCO\n")])
 def test_a_length_below_one(tmp_path, length, name, content):

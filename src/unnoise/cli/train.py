@@ -2,11 +2,13 @@
 
 import json
 from dataclasses import dataclass, field, fields
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
+from unnoise.cli.evaluate import strict
 from unnoise.cli.tables import table
 from unnoise.data.base import Format
 from unnoise.data.origin import NAME, Origin
@@ -138,7 +140,8 @@ class Train:
                 self._understood(format, rows)
             return 0
         if rows < 4:
-            raise ValueError(f"{self.path}: {rows} examples are too few to train on")
+            count = "1 example is" if rows == 1 else f"{rows} examples are"
+            raise ValueError(f"{self.path}: {count} too few to train on, which takes 4: {_more(format)}")
         device = "cuda" if self.device == "auto" and torch.cuda.is_available() else "cpu"
         config = recipe(
             format,
@@ -229,9 +232,9 @@ class Train:
         format.write(x, shown)
         report = write_report(run, shown)
         if self.json:
-            print(json.dumps({"run": str(run.folder), **vars(outcome)}))
+            print(json.dumps(strict({"run": str(run.folder), **vars(outcome)})))
         else:
-            error = "" if outcome.best_se is None else f" ± {outcome.best_se:.2g}"
+            error = "" if outcome.best_se is None or not isfinite(outcome.best_se) else f" ± {outcome.best_se:.2g}"
             best = "" if outcome.best is None else f", bound {outcome.best:.4f}{error} nats on held-out rows"
             print(
                 f"{outcome.step} steps, {outcome.seconds:.0f} s, ended by {outcome.reason}{best}; the run is in {run.folder}"
@@ -239,3 +242,15 @@ class Train:
             print(f"curves and samples: {report}")
             print(f"next: unnoise sample {run.folder} -n 100 --out samples{run.format().suffix}")
         return 0
+
+
+def _more(format: Format) -> str:
+    """How to get more examples."""
+    from unnoise.data.sequences import Sequences
+
+    if not isinstance(format, Sequences) or format.form == "smiles":
+        return "add rows"
+    each = "sequence" if format.form == "fasta" else "line"
+    if format.padded:
+        return f"add {each}s, or pass --no-padded and a small --length for windows"
+    return f"pass --length {max(1, format.length // 4)} or less, or --padded for one example per {each}"

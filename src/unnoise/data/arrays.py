@@ -14,7 +14,7 @@ import io
 import struct
 import zipfile
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import atan, pi, prod
 from pathlib import Path
 from typing import Any
@@ -52,12 +52,16 @@ class Array(Format):
     channels_last: bool = False
     mean: list[float] | None = None  # one for all coordinates, or one each
     scale: list[float] | None = None
+    span: list[float] | None = None  # least and largest of the numbers trained on, where they are no levels
+    array: str | None = None  # its name in an .npz file
+    others: list[str] = field(default_factory=list)  # the arrays beside it there
 
     @classmethod
     def fit(cls, path: Path, categories: bool = False, noise: str | None = None) -> tuple["Array", Tree]:
-        values = load(path)
+        values, name, others = named(path)
         last = values.ndim == 4 and values.shape[-1] in (1, 3) and values.shape[1] not in (1, 3)
         own = cls(shape=list(values.shape[1:]), dtype=str(values.dtype), categories=categories, channels_last=last)
+        own.array, own.others = name, others
         if values.dtype == bool:
             values = values.astype(np.uint8)
         if np.issubdtype(values.dtype, np.integer):
@@ -79,6 +83,7 @@ class Array(Format):
             else:
                 mean, scale = np.array([flat.mean()]), np.array([flat.std()])
             own.mean, own.scale = mean.tolist(), np.where(scale > 0, scale, 1.0).tolist()
+            own.span = [float(flat.min()), float(flat.max())]
         if categories:
             own.noise = noise or ("ordinal" if own.levels >= MANY else "masking")
             own._check_noise()
@@ -96,14 +101,15 @@ class Array(Format):
 
     def lines(self) -> list[Line]:
         size = " × ".join(map(str, self.shape)) or "one number"
-        if self.categories:
-            return [Line(f"array {size}", "ordinal categories", f"{self.levels} levels from {self.low}", NOISES[self.noise])]
+        part = f"array {size}" if self.array is None else f"array {self.array}, {size}"
         what = (
             f"{self.levels} levels from {self.low}"
             if self.levels
             else f"mean {self._shown(self.mean)}, scale {self._shown(self.scale)}"
         )
-        return [Line(f"array {size}", "numbers", what, "Gaussian, cosine schedule")]
+        kind = "ordinal categories" if self.categories else "numbers"
+        noise = NOISES[self.noise] if self.categories else "Gaussian, cosine schedule"
+        return [Line(part, kind, what, noise), *(Line(f"array {name}", "left out", "", "") for name in self.others)]
 
     @staticmethod
     def _shown(values: list[float] | None) -> str:
@@ -143,7 +149,7 @@ class Array(Format):
         return self._encode(self._load(path), path)
 
     def _load(self, path: Path) -> np.ndarray:
-        values = load(path)
+        values = named(path, self.array)[0]
         if list(values.shape[1:]) != self.shape:
             raise BadData(
                 f"{path}: examples have shape {tuple(values.shape[1:])}; the model was trained on {tuple(self.shape)}"
@@ -153,10 +159,7 @@ class Array(Format):
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
         """Gaps are NaN, or the number that the mark says; whole numbers have no NaN and need a mark."""
         values, known = self._known(path, mark)
-        floats = np.issubdtype(values.dtype, np.floating)
         values = np.where(known, values, values.dtype.type(self.low))
-        if self.levels and floats and not (np.isfinite(values) & (values == np.rint(values))).all():
-            raise BadData(f"{path}: holds other numbers than the model's levels, which are whole")
         if self.channels_last:
             known = np.moveaxis(known, -1, 1)
         return self._encode(values, path), torch.as_tensor(known.copy())
@@ -179,6 +182,8 @@ class Array(Format):
         if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
             where = np.argwhere(~np.isfinite(values))[0].tolist()
             raise BadData(f"{path}: the entry {where} is {values[tuple(where)]}: drop or impute it first")
+        if self.levels:
+            self._check_levels(values, path)
         if self.channels_last:
             values = np.moveaxis(values, -1, 1)
         if not self.levels:
@@ -186,23 +191,35 @@ class Array(Format):
             flat = (values.reshape(len(values), -1) - mean) / scale
             return torch.as_tensor(flat.reshape(values.shape), dtype=torch.float32)
         level = torch.as_tensor(values.astype(np.int64)) - self.low
-        if bool(((level < 0) | (level >= self.levels)).any()):
-            raise BadData(
-                f"{path}: holds values outside {self.low} ... {self.low + self.levels - 1}, the levels of the model"
-            )
         return level if self.categories else ((level + 0.5) * self.width - 1).float()
 
+    def _check_levels(self, values: np.ndarray, path: Path) -> None:
+        last = self.low + self.levels - 1
+        broken = values != np.rint(values) if values.dtype.kind == "f" else np.zeros(0, dtype=bool)
+        if broken.any():
+            where = np.argwhere(broken)[0].tolist()
+            raise BadData(
+                f"{path}: the entry {where} is {values[tuple(where)]:g}, and the levels of the model are the whole numbers "
+                f"{self.low} ... {last}: scale and round it as the training data was"
+            )
+        if bool(((values < self.low) | (values > last)).any()):
+            raise BadData(f"{path}: holds values outside {self.low} ... {last}, the levels of the model")
+
     def values(self, x: Tree) -> np.ndarray:
-        """States as the numbers of the file."""
+        """States as the numbers of the file; what are no levels, within the range of the training data."""
         assert isinstance(x, Tensor)
         if self.categories:
-            out = x.clamp(0, self.levels - 1).cpu().numpy() + self.low
+            if bool((x >= self.levels).any()):
+                raise BadData("some levels are still masked: draw to time 0 by a method that reveals all, as Ancestral does")
+            out = x.cpu().numpy() + self.low
         elif self.levels:
             level = ((x.double().cpu() + 1) / self.width).floor().clamp(0, self.levels - 1)
             out = level.long().numpy() + self.low
         else:
             mean, scale = (np.array(v).reshape(-1) for v in (self.mean, self.scale))
             out = (x.double().cpu().numpy().reshape(len(x), -1) * scale + mean).reshape(x.shape)
+            if self.span is not None:
+                out = np.clip(out, self.span[0], self.span[1])
         if self.channels_last:
             out = np.moveaxis(out, 1, -1)
         return as_type(out, np.dtype(self.dtype))
@@ -225,7 +242,8 @@ class Array(Format):
         if suffix == ".png":
             buffer.write(picture(values, self))
         elif suffix == ".npz":
-            np.savez(buffer, samples=values)
+            with zipfile.ZipFile(buffer, "w") as archive, archive.open(f"{self.array or 'samples'}.npy", "w") as member:
+                np.save(member, values)  # np.savez takes no array of the name "file"
         elif suffix == ".idx":
             code = idx_code(values)
             buffer.write(struct.pack(">HBB", 0, code, values.ndim) + struct.pack(f">{values.ndim}I", *values.shape))
@@ -244,12 +262,18 @@ class Array(Format):
 
 def load(path: Path) -> np.ndarray:
     """The array of a file, examples first."""
+    return named(path)[0]
+
+
+def named(path: Path, wanted: str | None = None) -> tuple[np.ndarray, str | None, list[str]]:
+    """The array of a file, its name in an .npz file, and the others there: the wanted one, else the largest."""
     data, suffix = read_bytes(path), suffix_of(path)
+    name, others = None, []
     try:
         if suffix == ".npz":
             archive = np.load(io.BytesIO(data), allow_pickle=False)
-            name = max(archive.files, key=lambda n: archive[n].size)
-            values = archive[name]
+            name = wanted if wanted in archive.files else max(archive.files, key=lambda n: np.size(archive[n]))
+            values, others = np.asarray(archive[name]), [n for n in archive.files if n != name]
         elif data[:6] == b"\x93NUMPY":
             values = np.load(io.BytesIO(data), allow_pickle=False)
         else:
@@ -262,7 +286,7 @@ def load(path: Path) -> np.ndarray:
         raise BadData(f"{path}: holds {values.dtype}, not numbers")
     if values.ndim == 0 or not values.size:
         raise BadData(f"{path}: the array has shape {values.shape}; expected examples along the first axis")
-    return values
+    return values, name, others
 
 
 def as_type(values: np.ndarray, dtype: np.dtype) -> np.ndarray:

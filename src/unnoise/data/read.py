@@ -50,6 +50,21 @@ class Reading:
     """A YAML file with a kind for columns of a table that were misunderstood: `age: number`, `zip: category`, `id: drop`."""
 
 
+FORMS = {"table": "a table", "text": "text", "fasta": "a FASTA file", "smiles": "a file of molecules", "array": "an array"}
+SEQUENCES = ("text", "fasta", "smiles")
+MEANT_FOR: dict[str, tuple[str, tuple[str, ...]]] = {
+    "--length": ("sequences", SEQUENCES),
+    "--text": ("text", ("text",)),
+    "--tokenizer": ("text and FASTA", ("text", "fasta")),
+    "--padded": ("sequences", SEQUENCES),
+    "--no-padded": ("text and FASTA", ("text", "fasta")),
+    "--encoding": ("tables", ("table",)),
+    "--categories": ("arrays", ("array",)),
+    "--noise": ("sequences and for levels of arrays", (*SEQUENCES, "array")),
+    "--columns": ("tables", ("table",)),
+}
+
+
 def read(path: Path, how: Reading | None = None) -> tuple[Format, Tree]:
     """What the file holds, and its states."""
     how, path = how or Reading(), Path(path)
@@ -61,24 +76,49 @@ def read(path: Path, how: Reading | None = None) -> tuple[Format, Tree]:
 
 
 def _reader(path: Path, how: Reading) -> Callable[[], tuple[Format, Tree]]:
-    suffix, noise = suffix_of(path), how.noise or "masking"
-    if suffix in TABLES and is_smiles_table(path) and how.columns is None:
-        return lambda: Sequences.fit(path, "smiles", how.length, padded=True, noise=noise)
-    array = suffix in ARRAYS or (suffix not in (*TABLES, *TEXTS, *FASTA) and is_idx(path))
-    if how.noise is not None and suffix in TABLES:
-        raise BadData(f"--noise {how.noise}: is for sequences and for levels of arrays, and {path} is a table: leave it out")
-    if suffix in TABLES:
+    form = _form(path, how)
+    _refuse_others(path, how, form)
+    if form == "table":
         return lambda: Table.fit(path, overrides(how.columns), how.encoding)
-    if array:
+    if form == "array":
         return lambda: Array.fit(path, how.categories, how.noise)
-    form = "fasta" if suffix in FASTA or read_bytes(path)[:1] == b">" else "text" if suffix in TEXTS else ""
-    if not form:
-        known = ", ".join((*TABLES, *TEXTS, *FASTA, *ARRAYS))
-        raise BadData(f"{path}: nothing is known of files with the suffix {suffix!r}: rename it to one of {known}")
     if how.text not in (None, "characters", "bytes"):
         raise BadData(f"--text {how.text}: choose characters or bytes")
     symbols: Any = how.text
-    return lambda: Sequences.fit(path, form, how.length, symbols, how.tokenizer, how.padded, noise)
+    padded = True if form == "smiles" else how.padded
+    return lambda: Sequences.fit(path, form, how.length, symbols, how.tokenizer, padded, how.noise or "masking")
+
+
+def _form(path: Path, how: Reading) -> str:
+    suffix = suffix_of(path)
+    if suffix in TABLES:
+        return "smiles" if how.columns is None and is_smiles_table(path) else "table"
+    if suffix in ARRAYS or (suffix not in (*TEXTS, *FASTA) and is_idx(path)):
+        return "array"
+    if suffix in FASTA or read_bytes(path)[:1] == b">":
+        return "fasta"
+    if suffix not in TEXTS:
+        known = ", ".join((*TABLES, *TEXTS, *FASTA, *ARRAYS))
+        raise BadData(f"{path}: nothing is known of files with the suffix {suffix!r}: rename it to one of {known}")
+    return "text"
+
+
+def _refuse_others(path: Path, how: Reading, form: str) -> None:
+    """Options that say nothing of such a file."""
+    given = {
+        "--length": how.length is not None,
+        "--text": how.text is not None,
+        "--tokenizer": how.tokenizer is not None,
+        "--padded": how.padded is True,
+        "--no-padded": how.padded is False,
+        "--encoding": how.encoding.lower() not in ("utf-8", "utf8"),
+        "--categories": how.categories,
+        "--noise": how.noise is not None,
+        "--columns": how.columns is not None,
+    }
+    for option, (kind, forms) in MEANT_FOR.items():
+        if given[option] and form not in forms:
+            raise BadData(f"{option} is for {kind}; {path} is {FORMS[form]}: leave it out")
 
 
 def overrides(path: Path | None) -> dict[str, Any] | None:

@@ -29,6 +29,11 @@ LONGEST = 1024  # of a padded sequence, unless told
 CHARACTERS = 512  # distinct ones of a text that is read as characters; more are read as bytes
 NUCLEOTIDES, AMINO_ACIDS = set("ACGTN"), set("ACDEFGHIKLMNPQRSTVWYBZXUOJ*-")
 LINES = re.compile(r"\r\n|\r|\n")  # str.splitlines would also cut at what is part of a character in bytes
+WRITTEN = {
+    "text": (".txt", ".text", ".md", ""),
+    "fasta": (".fa", ".fasta", ".fna", ".faa", ""),
+    "smiles": (".csv", ".smi"),
+}
 SMILES = re.compile(r"\[[^\]]+\]|Br|Cl|Si|Se|@@|%\d\d|[A-Za-z0-9=#$:/\\.()+\-@*~>&]")
 
 
@@ -155,8 +160,17 @@ class Sequences(Format):
 
     def _rows(self, x: Int[Tensor, "rows length"]) -> list[list[str]]:
         """The symbols of every row, up to its END."""
-        rows = [[self.alphabet[i] if i < len(self.alphabet) else "?" for i in row] for row in x.tolist()]
+        if bool((x >= len(self.alphabet)).any()):
+            raise BadData("some symbols are still masked: draw to time 0 by a method that reveals all, as Ancestral does")
+        rows = [[self.alphabet[i] for i in row] for row in x.tolist()]
         return [row[: row.index(END)] if self.padded and END in row else row for row in rows]
+
+    def check_out(self, path: Path) -> None:
+        super().check_out(path)
+        if suffix_of(path) not in WRITTEN[self.form]:
+            what = {"fasta": "FASTA is", "smiles": "molecules are"}.get(self.form, "text is")
+            known = ", ".join(suffix for suffix in WRITTEN[self.form] if suffix)
+            raise BadData(f"{path}: {what} written as {known}, gzipped or not: rename it")
 
     def write(self, x: Tree, path: Path) -> None:
         if self.symbols == "bytes":  # raw, for a window may begin or end within a character

@@ -1,5 +1,6 @@
 """Samples of a trained run: in batches, on the device there is, given what is known."""
 
+from inspect import isabstract, signature
 from typing import Any
 
 import torch
@@ -8,30 +9,59 @@ from tqdm import tqdm
 
 from unnoise import samplers
 from unnoise.data.base import Format
-from unnoise.denoiser import Denoiser
+from unnoise.denoiser import Denoiser, base_process
 from unnoise.noise import Noise
 from unnoise.processes import Masking, Process, Product
-from unnoise.samplers import Frozen, Info, Leaves, OneStep, Sampler, sample
+from unnoise.samplers import Ancestral, FromGenerator, Frozen, Info, Leaves, OneStep, Sampler, sample
+from unnoise.samplers.leaps import Leap
 from unnoise.samplers.replacement import ROUNDS, Replacement
 from unnoise.shapes import Tree
 from unnoise.spaces import batch_size, map_leaves
-from unnoise.training.recipes import Drawing, drawing
+from unnoise.training.recipes import Drawing, drawing, steps_of
+
+LAST = 1 << 39  # what the seed of the last step differs by
+
+
+def choices() -> dict[str, type[Sampler]]:
+    """The samplers that can be named: those that need no argument, without the methods of a product's leaves."""
+    found = {name: getattr(samplers, name) for name in samplers.__all__}
+    kinds = {name: kind for name, kind in found.items() if isinstance(kind, type) and issubclass(kind, Sampler)}
+    return {name: kind for name, kind in kinds.items() if kind not in (Frozen, Leaves) and not _asks(kind)}
+
+
+def _asks(kind: type[Sampler]) -> bool:
+    """Whether something is missing: a method, or an argument without a default."""
+    needed = [p for p in signature(kind).parameters.values() if p.default is p.empty]
+    return isabstract(kind) or bool(needed)
 
 
 def method_named(name: str) -> Sampler:
     """A sampler by its name, from those that need no argument."""
+    known = choices()
+    if name in known:
+        return known[name]()
     found = getattr(samplers, name, None)
-    if not (isinstance(found, type) and issubclass(found, Sampler)):
-        known = [
-            n
-            for n in samplers.__all__
-            if isinstance(getattr(samplers, n), type) and issubclass(getattr(samplers, n), Sampler)
-        ]
-        raise ValueError(f"there is no sampler {name!r}: choose from {', '.join(known)}")
-    try:
-        return found()
-    except TypeError as error:
-        raise ValueError(f"the sampler {name} needs arguments ({error}): use it from Python") from error
+    if isinstance(found, type) and issubclass(found, Sampler) and not isabstract(found) and found not in (Frozen, Leaves):
+        raise ValueError(f"the sampler {name} needs arguments: use it from Python, or choose from {', '.join(known)}")
+    raise ValueError(f"there is no sampler {name!r}: choose from {', '.join(known)}")
+
+
+def _check_fits(sampler: Sampler, process: Process) -> None:
+    process = base_process(process)
+    why = sampler.refuse(process)
+    if why is None:
+        return
+    name = type(sampler).__name__
+    if isinstance(process, Product) and not isinstance(sampler, Leaves):
+        why = "a table is drawn by its own method, one for each kind of column"
+    leaping = len(_masks(process)) == len(process.leaves if isinstance(process, Product) else [process])
+    fitting = [
+        other
+        for other, kind in choices().items()
+        if kind().refuse(process) is None and (leaping or not issubclass(kind, Leap | FromGenerator))
+    ]  # rates of other noise than masking are infinite at t = 1
+    why = why.removesuffix(": use Ancestral")
+    raise ValueError(f"--sampler {name}: {why}; leave it out, or use {', '.join(fitting)}")
 
 
 def joined(parts: list[Tree]) -> Tree:
@@ -69,7 +99,9 @@ def draw(
         raise ValueError(f"calls = {calls}: at least one is needed")
     plan = drawing(denoiser.process, steps if calls is None else calls)
     if sampler is not None:
-        plan = Drawing(sampler, plan.steps if steps is None else steps)
+        _check_fits(sampler, denoiser.process)
+        plan = Drawing(sampler, steps_of(denoiser.process) if steps is None else steps)
+        calls = _kept_back(calls, sampler, denoiser.process)
     if given and format.kind != "table":
         raise ValueError(
             f"--given names columns of a table, and this run's data is of the kind {format.kind!r}: put what is known "
@@ -89,9 +121,50 @@ def draw(
         else:
             options |= {"n": count, "device": where}
         x, info = sample(denoiser, **options)
+        x = _revealed(denoiser, x, info, seed, first)
         total.calls, total.rows = total.calls + info.calls, total.rows + info.rows
         parts.append(map_leaves(Tensor.cpu, x))
     return joined(parts), total
+
+
+def _masks(process: Process) -> dict[str, Masking]:
+    """The masked leaves by name; a process without leaves has the name ""."""
+    process = base_process(process)
+    leaves = process.leaves if isinstance(process, Product) else {"": process}
+    return {name: leaf for name, leaf in leaves.items() if isinstance(leaf, Masking)}
+
+
+def _kept_back(calls: int | None, sampler: Sampler, process: Process) -> int | None:
+    """The budget less the call that reveals what this method may leave masked."""
+    if calls is None or not isinstance(sampler, Leap | FromGenerator) or not _masks(process):
+        return calls
+    if calls <= sampler.stages:
+        name, least = type(sampler).__name__, sampler.stages + 1
+        raise ValueError(f"calls = {calls}, but {name} needs {least}: a step, and a call that reveals what it leaves masked")
+    return calls - 1
+
+
+def _revealed(denoiser: Denoiser, x: Tree, info: Info, seed: int, first: int) -> Tree:
+    """What a leaping method left masked, drawn in one more step from the last time of its grid before 0."""
+    process, masks = base_process(denoiser.process), _masks(denoiser.process)
+    left = [((x[name] if name else x) == leaf.mask).flatten(1).any(1) for name, leaf in masks.items()]
+    rows = torch.stack(left).any(0).nonzero().squeeze(1) if left else torch.zeros(0, dtype=torch.int64)
+    if not len(rows):
+        return x
+    assert info.times is not None
+    sampler: Sampler = Ancestral()
+    if isinstance(process, Product):
+        sampler = Leaves(**{name: Ancestral() if name in masks else Frozen() for name in process.names})
+    part, start = map_leaves(lambda leaf: leaf[rows], x), float(info.times[-2])
+    drawn, more = sample(denoiser, x=part, steps=1, start=start, sampler=sampler, seed=seed ^ LAST, rows=first + rows)
+    info.calls, info.rows = info.calls + more.calls, info.rows + more.rows
+    return _with_rows(x, rows, drawn)
+
+
+def _with_rows(x: Tree, rows: Tensor, new: Tree) -> Tree:
+    if isinstance(x, dict):
+        return {name: _with_rows(leaf, rows, new[name]) for name, leaf in x.items()}
+    return x.index_copy(0, rows, new)
 
 
 def _holding(sampler: Sampler, denoiser: Denoiser, known: list[str]) -> Sampler:

@@ -5,6 +5,7 @@ of an unbroken run.
 """
 
 import json
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from unnoise.training.panels import excerpt
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All whole lines; one that a kill cut short is left out."""
+    """All whole lines; one that a kill cut short is left out.  What is null, for JSON has no such number, is NaN here."""
     lines = []
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
@@ -23,21 +24,26 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         except (ValueError, RecursionError):
             continue
         if isinstance(entry, dict) and isinstance(entry.get("step"), int):
-            lines.append(entry)
+            lines.append({name: nan if value is None else value for name, value in entry.items()})
     return lines
+
+
+def _line(entry: dict[str, Any]) -> str:
+    strict = {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in entry.items()}
+    return json.dumps(strict, allow_nan=False) + "\n"
 
 
 class Metrics:
     def __init__(self, path: Path, step: int, total: int | None, progress: bool, tensorboard: bool):
         kept = [entry for entry in read_metrics(path) if entry["step"] <= step]
-        durable.write_text(path, "".join(json.dumps(entry) + "\n" for entry in kept))
+        durable.write_text(path, "".join(_line(entry) for entry in kept))
         self.file = open(path, "a")  # noqa: SIM115 (closed by close)
         self.board = _board(path.parent / "tensorboard", step) if tensorboard else None
         self.bar = tqdm(total=total, initial=step, desc="training", unit="step", disable=not progress)
         self.shown: dict[str, str] = {}
 
     def write(self, step: int, entry: dict[str, Any]) -> None:
-        self.file.write(json.dumps({"step": step, **entry}) + "\n")
+        self.file.write(_line({"step": step, **entry}))
         self.file.flush()
         if self.board is not None:
             for name, value in entry.items():

@@ -17,6 +17,8 @@ from unnoise.samplers.base import OneStep
 from unnoise.training.config import RunConfig, TrainConfig
 from unnoise.training.schedules import scheduled
 
+FEW = 64  # masked coordinates that are revealed one by one
+
 
 @dataclass(frozen=True)
 class Drawing:
@@ -109,13 +111,19 @@ def drawing(process: Process, steps: int | None = None) -> Drawing:
         return Drawing(Ancestral(), steps or 128) if own else Drawing(DPMSolverPP(2), steps or 64)
     if isinstance(process, Masking):
         length = process.space.dimension
-        exact = steps is None and length <= 64
+        exact = steps is None and length <= FEW
         return Drawing(FirstHitting(), 1) if exact else Drawing(Reveal(), steps or min(length, 1024))
     if isinstance(process, Product):
         # two columns revealed in one step are drawn as if independent: steps so many that few are
         fine = min(512, max(64, 32 * process.space.dimension))
         return Drawing(Leaves(**{name: _stepping(leaf) for name, leaf in process.leaves.items()}), steps or fine)
     return Drawing(Ancestral(), steps or 256)
+
+
+def steps_of(process: Process) -> int:
+    """How many steps a method takes that is named, unless told: as many as ours, and where ours has none FEW."""
+    plan = drawing(process)
+    return FEW if isinstance(plan.sampler, FirstHitting) else plan.steps
 
 
 def _stepping(process: Process) -> OneStep:

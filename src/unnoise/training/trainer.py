@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from math import isfinite
 from time import perf_counter
 
 import torch
@@ -212,7 +213,8 @@ class Trainer:
         if self.metrics is not None:
             names = {f"validation_{name}": value for name, value in result.to_json().items()}
             self.metrics.write(self.step, {"epoch": self.cursor.epoch, **names})
-            self.metrics.show(self.step, bound=f"{result.bound:.4g}±{result.se:.2g}")
+            error = f"±{result.se:.2g}" if isfinite(result.se) else ""  # one row has none
+            self.metrics.show(self.step, bound=f"{result.bound:.4g}{error}")
         return improved
 
     def _show(self, reason: str | None) -> None:
