@@ -104,11 +104,11 @@ def rows(n: int = 200):
     return pairs(n)["letters"]
 
 
-def config(form: Format | None = None, dropout: float = 0.1, **options) -> RunConfig:
+def config(form: Format | None = None, dropout: float = 0.1, predicts=None, **options) -> RunConfig:
     base = {"steps": 40, "batch_size": 32, "warmup": 5, "lr": 0.01, "log_every": 1, "save_every": 10, "validate_every": 20}
     base |= {"validation_draws": 2, "device": "cpu", "tensorboard": False, "ema": (0.9, 0.99)}
     network = {"name": "Small", "options": {"width": 16, "dropout": dropout}}
-    return RunConfig.of(TrainConfig(**(base | options)), form or Letters(2.0), network)
+    return RunConfig.of(TrainConfig(**(base | options)), form or Letters(2.0), network, predicts)
 
 
 def make(folder, form: Format | None = None, **options) -> Run:
