@@ -117,7 +117,8 @@ def test_importing_unnoise_needs_torch_and_little_else():
 
 
 def test_figures_that_json_does_not_have_are_null():
-    from unnoise.cli.evaluate import strict
+    from unnoise.training.durable import strict_json
 
-    result = strict({"bound": float("inf"), "samples": {"utility": float("nan"), "trend": 0.5, "n": 3}, "on": "x"})
-    assert result == {"bound": None, "samples": {"utility": None, "trend": 0.5, "n": 3}, "on": "x"}
+    inf, nan = float("inf"), float("nan")
+    line = strict_json({"bound": inf, "samples": {"utility": nan, "trend": 0.5, "n": [3, -inf]}, "on": "x"})
+    assert json.loads(line) == {"bound": None, "samples": {"utility": None, "trend": 0.5, "n": [3, None]}, "on": "x"}

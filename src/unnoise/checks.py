@@ -25,7 +25,7 @@ def as_times(t: Any, batch: int, device: torch.device, name: str = "t") -> Tenso
             f"{name} is a tree with leaves {sorted(t)}, but this process has a single leaf: pass one time per row"
         )
     if isinstance(t, float | int) and 0 <= t <= 1:
-        return torch.full((batch,), t, dtype=torch.float64, device=device)  # nothing is copied to the device
+        return torch.full((1,), t, dtype=torch.float64, device=device).expand(batch)  # nothing is copied to the device
     if not isinstance(t, Tensor):
         try:
             t = torch.tensor(t, dtype=torch.float64)

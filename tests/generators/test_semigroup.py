@@ -62,6 +62,25 @@ def test_rates_without_detailed_balance(method, g):
     torch.testing.assert_close(kernel(make(method, base, 10.0), g, 7), exact, rtol=0, atol=2e-14)
 
 
+@pytest.mark.parametrize("powers", [True, False])
+@pytest.mark.parametrize("method", ["table", "series", "eigen"])
+def test_matrices_are_the_action_on_unit_vectors(method, powers, monkeypatch):
+    """For clocks of any shape, with the first powers at hand and without: every entry, small ones too, and their slopes."""
+    monkeypatch.setattr(semigroup, "MOST_POWERS", 512 if powers else 4)
+    base = rates.discretised_gaussian(6, 1.5, torch.tensor([0.1, 0.2, 0.3, 0.2, 0.15, 0.05]))
+    semi = make(method, base, 100.0)
+    g = torch.tensor([[0.0, 1e-9, 1e-3], [0.1, 1.0, 40.0]], dtype=F64, requires_grad=True)
+    ours = semi.matrix(g)
+    assert ours.shape == (2, 3, 6, 6)
+    for place in [(i, j) for i in range(2) for j in range(3)]:
+        one = kernel(semi, g[place].item(), 6)
+        torch.testing.assert_close(ours[place], one, rtol=1e-12 if method != "eigen" else 0, atol=1e-15)
+    weights = torch.arange(36.0, dtype=F64).reshape(6, 6)
+    (slope,) = torch.autograd.grad((ours * weights).sum(), g)
+    exact = (base @ torch.linalg.matrix_exp(g.detach()[..., None, None] * base) * weights).sum((-2, -1))
+    torch.testing.assert_close(slope, exact, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("method", ["table", "series", "eigen"])
 def test_each_vector_has_a_clock_of_its_own(method):
     base = rates.banded(5, 2)

@@ -1,14 +1,13 @@
 """`unnoise evaluate`: how good a trained model is."""
 
-import json
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
 from unnoise.cli.tables import table
+from unnoise.training.durable import strict_json
 
 
 @dataclass(kw_only=True)
@@ -71,15 +70,8 @@ class Evaluate:
             progress=not self.json,
             trained_on=self.trained_on,
         )
-        print(json.dumps(strict(result)) if self.json else shown(result))
+        print(strict_json(result) if self.json else shown(result))
         return 0
-
-
-def strict(value: Any) -> Any:
-    """The same with null for numbers that JSON does not have."""
-    if isinstance(value, dict):
-        return {name: strict(part) for name, part in value.items()}
-    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def shown(result: dict[str, Any]) -> str:

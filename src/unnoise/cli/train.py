@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import tyro
 
-from unnoise.cli.evaluate import strict
 from unnoise.cli.tables import table
 from unnoise.data.base import Format
 from unnoise.data.origin import NAME, Origin
 from unnoise.data.read import Reading
 from unnoise.training.config import settings
+from unnoise.training.durable import strict_json
 
 ON_THE_WAY = ("path", "resume", "steps", "epochs", "minutes", "batch_size", "lr", "set", "device", "json")
 COUNT = Annotated[int | None, tyro.conf.arg(metavar="N")]
@@ -232,7 +232,7 @@ class Train:
         format.write(x, shown)
         report = write_report(run, shown)
         if self.json:
-            print(json.dumps(strict({"run": str(run.folder), **vars(outcome)})))
+            print(strict_json({"run": str(run.folder), **vars(outcome)}))
         else:
             error = "" if outcome.best_se is None or not isfinite(outcome.best_se) else f" ± {outcome.best_se:.2g}"
             best = "" if outcome.best is None else f", bound {outcome.best:.4f}{error} nats on held-out rows"

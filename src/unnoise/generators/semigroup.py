@@ -28,6 +28,7 @@ from unnoise.shapes import Float
 TERMS = 18  # of the short series: (1/2)^18/18! = 6e-22
 STEP = 2.0**-7  # L h of a table: far below 1/2, so that a rest of 18 jumps is rare even among the rarest paths
 LEVELS = 80  # squarings at most
+MOST_POWERS = 512  # states of matrices whose first powers are kept: 38 MB
 LONGEST = 20_000.0  # L g that a series agrees to sum
 
 
@@ -113,6 +114,16 @@ class Semigroup(nn.Module):
     def apply_to(self, v: Float[Tensor, "*batch size"], g: Tensor, transposed: bool = False) -> Tensor:
         """exp(g R) v, or its transpose, for each vector; g broadcasts with the vectors' batch shape.  float64."""
 
+    @abstractmethod
+    def matrix(self, g: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch size size"]:
+        """exp(g R) itself.  float64."""
+
+
+def _applied_to_all(semigroup: Semigroup, size: int, g: Tensor) -> Tensor:
+    """The matrix by its action on unit vectors."""
+    eye = torch.eye(size, dtype=torch.float64, device=g.device)
+    return semigroup.apply_to(eye.expand(*g.shape, -1, -1), g.unsqueeze(-1)).mT
+
 
 def _poisson(rate: Tensor, terms: int) -> Tensor:
     """Poisson weights 0 ... terms - 1 in the last axis, with their slope where the rate is 0."""
@@ -137,6 +148,7 @@ class Short(Semigroup):
     """The series for L g <= 1/2, or less."""
 
     jump: Tensor
+    jumps: Tensor | None  # its powers, where they are not too large
 
     def __init__(self, rates: Float[Tensor, "size size"], mean: float = 0.5):
         super().__init__()
@@ -144,10 +156,21 @@ class Short(Semigroup):
         self.reach = mean / self.fastest
         eye = torch.eye(len(rates), dtype=torch.float64)
         self.register_buffer("jump", eye + rates / self.fastest, persistent=False)
+        self.register_buffer("jumps", None, persistent=False)
+        if len(rates) <= MOST_POWERS:
+            powers = [eye]
+            for _ in range(TERMS - 1):
+                powers.append(powers[-1] @ self.jump)
+            self.jumps = torch.stack(powers)
 
     def apply_to(self, v, g, transposed=False):
         jump = self.jump if transposed else self.jump.T  # vectors are rows here
         return _series(lambda u: u @ jump, v, _poisson(self.fastest * g, TERMS))
+
+    def matrix(self, g):
+        if self.jumps is None:
+            return _applied_to_all(self, len(self.jump), g)
+        return (_poisson(self.fastest * g, TERMS) @ self.jumps.flatten(1)).unflatten(-1, self.jump.shape)
 
 
 class Table(Semigroup):
@@ -172,11 +195,20 @@ class Table(Semigroup):
     def _columns(kernel: Tensor) -> Tensor:
         return kernel / kernel.sum(0)
 
-    def apply_to(self, v, g, transposed=False):
+    def _split(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Whole steps, and the rest."""
         steps = (g / self.step).floor().clamp_max(2.0 ** min(len(self.powers), 62) - 1)
-        rest = (g - steps * self.step).clamp(0, self.step)
-        v = self.short.apply_to(v, rest, transposed)
-        digits = steps.long()
+        return steps.long(), (g - steps * self.step).clamp(0, self.step)
+
+    def apply_to(self, v, g, transposed=False):
+        steps, rest = self._split(g)
+        return self._stepped(self.short.apply_to(v, rest, transposed), steps, transposed)
+
+    def matrix(self, g):
+        steps, rest = self._split(g)
+        return self._stepped(self.short.matrix(rest).mT, steps.unsqueeze(-1), False).mT
+
+    def _stepped(self, v: Tensor, digits: Tensor, transposed: bool) -> Tensor:
         for j, power in enumerate(self.powers):
             on = ((digits >> j) & 1).bool().unsqueeze(-1)
             if not looks(on) or bool(on.any()):
@@ -186,6 +218,8 @@ class Table(Semigroup):
 
 class Series(Semigroup):
     """The sum itself, for sparse rates."""
+
+    jump: Tensor
 
     def __init__(self, rates: Tensor, longest: float):
         super().__init__()
@@ -217,6 +251,9 @@ class Series(Semigroup):
 
         return _series(product, v, weights)
 
+    def matrix(self, g):
+        return _applied_to_all(self, len(self.jump), g)
+
 
 class Eigen(Semigroup):
     """Reversible rates: exp(g R) = D^{1/2} U e^{g l} U^T D^{-1/2} with D the stationary law."""
@@ -246,8 +283,18 @@ class Eigen(Semigroup):
 
     def apply_to(self, v, g, transposed=False):
         first, second = (self.left, self.right) if transposed else (self.right, self.left)
-        far = (((v @ first) * torch.exp(g.unsqueeze(-1) * self.values)) @ second.T).clamp_min(0)
+        far = (((v @ first) * self._decay(g)) @ second.T).clamp_min(0)
         near = (g < self.short.reach).unsqueeze(-1)
         if looks(near) and not bool(near.any()):
             return far
         return torch.where(near, self.short.apply_to(v, g.clamp_max(self.short.reach), transposed), far)
+
+    def matrix(self, g):
+        far = ((self.left * self._decay(g).unsqueeze(-2)) @ self.right.T).clamp_min(0)
+        near = (g < self.short.reach)[..., None, None]
+        if looks(near) and not bool(near.any()):
+            return far
+        return torch.where(near, self.short.matrix(g.clamp_max(self.short.reach)), far)
+
+    def _decay(self, g: Tensor) -> Tensor:
+        return torch.exp(g.unsqueeze(-1) * self.values)

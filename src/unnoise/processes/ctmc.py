@@ -121,8 +121,7 @@ class RateMatrix(TimeScaled):
         return kept.kernel
 
     def _kernel(self, s: Tensor | None, t: Tensor) -> Float[Tensor, "batch size size"]:
-        eye = torch.eye(self.state_space.size, dtype=torch.float64, device=t.device)
-        return self.semigroup.apply_to(eye.expand(len(t), -1, -1), self.clock(s, t)[:, None]).mT
+        return self.semigroup.matrix(self.clock(s, t))
 
     def _keeps(self, t: Tensor) -> bool:
         """Whether a kernel serves again: not one that gradients pass through, nor that of a schedule that learns, which is
@@ -158,7 +157,5 @@ class RateMatrix(TimeScaled):
     def inverse(self, q: Tree, s: Tree, t: Tree) -> Tree:
         if not self.schedule.shape:
             return super().inverse(q, s, t)
-        clock = self._clock(q[..., 0], s, t)
-        eye = torch.eye(self.state_space.size, dtype=torch.float64, device=q.device)
-        kernels = self.semigroup.apply_to(eye.expand(*clock.shape, -1, -1), clock.unsqueeze(-1)).mT
+        kernels = self.semigroup.matrix(self._clock(q[..., 0], s, t))
         return (invert(kernels) @ q.double().unsqueeze(-1)).squeeze(-1).to(q.dtype)

@@ -40,7 +40,11 @@ class DenseProcess(FiniteProcess):
         return [self.kernel(s, t)]
 
     def _at(self, x: Tensor, s: Tree | None, t: Tree) -> tuple[Tensor | None, Tensor]:
-        return None if s is None else self.times(s, x, "s"), self.times(t, x)
+        """The times of each row; one alone where a single number stands for all rows, as in a sampler."""
+        pair = [self.times(t, x)] if s is None else [self.times(s, x, "s"), self.times(t, x)]
+        if all(time.stride() == (0,) for time in pair):
+            pair = [time[:1] for time in pair]
+        return None if s is None else pair[0], pair[-1]
 
     def log_evidence(self, x_t: Tensor, s: Tree | None, t: Tree) -> Float[Tensor, "batch *shape size"]:
         *earlier, last = self.factors(*self._at(x_t, s, t))
@@ -48,13 +52,13 @@ class DenseProcess(FiniteProcess):
             return rows_of(log_of(last).to(float_dtype(t)), x_t)
         rows = rows_of(last, x_t).reshape(len(x_t), -1, self.state_space.size)
         for factor in reversed(earlier):
-            rows = rows @ factor
+            rows = rows @ (factor[0] if len(factor) == 1 else factor)
         return log_of(rows.reshape(*x_t.shape, -1)).to(float_dtype(t))
 
     def log_push(self, log_v: Tensor, s: Tree | None, t: Tree) -> Float[Tensor, "batch *shape size"]:
         v = log_v.double().exp().flatten(1, -2) if log_v.ndim > 2 else log_v.double().exp().unsqueeze(1)
         for factor in self.factors(*self._at(log_v[..., 0], s, t)):
-            v = v @ factor.mT
+            v = v @ (factor[0] if len(factor) == 1 else factor).mT
         return log_of(v.reshape(log_v.shape)).to(log_v.dtype)
 
     def log_rates_into(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]:
@@ -234,7 +238,9 @@ def _plus(log_rates: Tensor, log_speed: Tensor) -> Tensor:
     return torch.where(log_rates > LOG_ZERO / 2, log_rates + log_speed, LOG_ZERO)
 
 
-def rows_of(matrix: Float[Tensor, "batch size size"], x: Tensor) -> Float[Tensor, "batch *shape size"]:
-    """The row of each coordinate's state."""
+def rows_of(matrix: Float[Tensor, "#batch size size"], x: Tensor) -> Float[Tensor, "batch *shape size"]:
+    """The row of each coordinate's state; one matrix is for all."""
+    if len(matrix) == 1:
+        return matrix[0][x]
     flat = x.reshape(len(x), -1)
     return matrix[torch.arange(len(x), device=x.device)[:, None], flat].reshape(*x.shape, matrix.shape[-1])

@@ -14,6 +14,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,19 @@ def write_text(path: Path, text: str) -> None:
     sync(passing)
     os.rename(passing, path)
     sync(path.parent)
+
+
+def strict_json(value: Any) -> str:
+    """One line, with null for numbers that JSON does not have."""
+
+    def strict(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {name: strict(entry) for name, entry in part.items()}
+        if isinstance(part, list | tuple):
+            return [strict(entry) for entry in part]
+        return None if isinstance(part, float) and not isfinite(part) else part
+
+    return json.dumps(strict(value), allow_nan=False)
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -5,7 +5,7 @@ of an unbroken run.
 """
 
 import json
-from math import isfinite, nan
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -28,22 +28,17 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def _line(entry: dict[str, Any]) -> str:
-    strict = {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in entry.items()}
-    return json.dumps(strict, allow_nan=False) + "\n"
-
-
 class Metrics:
     def __init__(self, path: Path, step: int, total: int | None, progress: bool, tensorboard: bool):
         kept = [entry for entry in read_metrics(path) if entry["step"] <= step]
-        durable.write_text(path, "".join(_line(entry) for entry in kept))
+        durable.write_text(path, "".join(durable.strict_json(entry) + "\n" for entry in kept))
         self.file = open(path, "a")  # noqa: SIM115 (closed by close)
         self.board = _board(path.parent / "tensorboard", step) if tensorboard else None
         self.bar = tqdm(total=total, initial=step, desc="training", unit="step", disable=not progress)
         self.shown: dict[str, str] = {}
 
     def write(self, step: int, entry: dict[str, Any]) -> None:
-        self.file.write(_line({"step": step, **entry}))
+        self.file.write(durable.strict_json({"step": step, **entry}) + "\n")
         self.file.flush()
         if self.board is not None:
             for name, value in entry.items():
