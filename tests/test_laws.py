@@ -10,6 +10,7 @@ from unnoise.laws import (
     LOG_ZERO,
     Categorical,
     Joint,
+    Looked,
     Normal,
     draw_categories,
     finite_or_inf,
@@ -165,21 +166,47 @@ def test_the_tail_check_fails_on_a_draw_that_cuts_the_tail():
     assert abs(tail_error(cut)) > 4
 
 
+class Fixed(Noise):
+    """The same uniform number everywhere."""
+
+    def __init__(self, u, rows=1):
+        super().__init__(0, rows)
+        self.u = u
+
+    def uniform(self, shape=()):
+        return torch.full((len(self.rows), *shape), self.u, dtype=torch.float64)
+
+
 def test_single_tail_categories_are_drawn_at_their_own_rate():
     """A category of probability 1e-7 behind 50,000 others is drawn exactly for the uniforms that belong to it."""
     log_p = torch.full((1, 50_001), log((1 - 1e-7) / 50_000), dtype=torch.float64)
     log_p[0, -1] = log(1e-7)
-
-    class Fixed(Noise):
-        def __init__(self, u):
-            super().__init__(0, 1)
-            self.u = u
-
-        def uniform(self, shape=()):
-            return torch.full((1, *shape), self.u, dtype=torch.float64)
-
     for u, expected in ((1 - 0.5e-7, 50_000), (1 - 2**-53, 50_000), (1 - 1.5e-7, 49_999), (2**-53, 0)):
         assert draw_categories(log_p, Fixed(u)).item() == expected
+
+
+@pytest.mark.parametrize("tables", [1, 50])
+def test_categories_looked_up_are_drawn_like_others(tables):
+    """Draw by draw, from a table for all rows or one each, and with the same probabilities."""
+    table, noise = log_probs((tables, 9, 7), 1).exp(), Noise(2, 50)
+    table[:, :, 3] = 0  # not normalised, and one impossible
+    table[:, 4] = PROBS
+    x = (9 * noise.at("x").uniform((4, 5))).long()
+    law = Looked(table, x, torch.float64)
+    plain = Categorical(torch.stack([log_of(table[i % tables])[x[i]] for i in range(50)]))
+    torch.testing.assert_close(law.log_probs, plain.log_probs, rtol=0, atol=0)
+    assert torch.equal(law.draw(noise), plain.draw(noise))
+    assert not torch.equal(Looked(table, (x + 1) % 9, torch.float64).draw(noise), plain.draw(noise))
+
+
+@pytest.mark.parametrize("states", [1, 7, 256, 1000])
+def test_categories_looked_up_are_possible_ones(states):
+    """For the least and the largest numbers that are drawn, in the first and the last row, though the ends have no mass."""
+    table = PROBS.expand(1, states, 7)
+    for u, expected in ((0.0, 1), (2**-53, 1), (1 - 2**-53, 5), (1 - 2**-30, 5), (0.1 - 1e-9, 1), (0.1 + 1e-9, 2)):
+        for state in (0, states - 1):
+            law = Looked(table, torch.full((1, 2), state), torch.float64)
+            assert law.draw(Fixed(u)).tolist() == [[expected, expected]]
 
 
 def test_joint_adds_its_leaves():

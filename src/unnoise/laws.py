@@ -142,6 +142,42 @@ def draw_categories(log_probs: Float[Tensor, "batch *shape size"], noise: Noise)
     )
 
 
+class Looked(Categorical):
+    """Categories whose laws stand in a table: the coordinates in state x have its row x.
+
+    To draw, nothing larger than the table is made.  The rows' distribution functions, each shifted by its number, are one
+    rising list, in which a coordinate looks for its state plus a uniform number: float64 then tells probabilities down to
+    2^-53 times the number of rows, and a category of probability 0 is never drawn.
+    """
+
+    def __init__(self, table: Float[Tensor, "#batch states size"], state: Int[Tensor, "batch *shape"], dtype: torch.dtype):
+        self.table, self.state, self.dtype = table, state, dtype
+
+    @property
+    def log_probs(self) -> Float[Tensor, "batch *shape size"]:  # type: ignore[override]
+        return rows_of(log_of(self.table).to(self.dtype), self.state)
+
+    def draw(self, noise: Noise) -> Tree:
+        states, size = self.table.shape[1:]
+        cumulative = self.table.double().cumsum(-1)
+        number = torch.arange(states, device=self.state.device).unsqueeze(-1)
+        places = (cumulative / cumulative[..., -1:] + number).flatten(1)
+        u = noise.uniform(tuple(self.state.shape[1:])).clamp_max(1 - states * 2.0**-52)  # so that x + u is below x + 1
+        sought = (self.state + u).reshape(len(self.state), -1)
+        found = torch.searchsorted(places[0] if len(places) == 1 else places, sought, right=True)
+        return found.reshape(self.state.shape) - size * self.state
+
+
+def rows_of(
+    matrix: Float[Tensor, "#batch states size"], x: Int[Tensor, "batch *shape"]
+) -> Float[Tensor, "batch *shape size"]:
+    """The row of each coordinate's state; one matrix is for all."""
+    if len(matrix) == 1:
+        return matrix[0][x]
+    flat = x.reshape(len(x), -1)
+    return matrix[torch.arange(len(x), device=x.device)[:, None], flat].reshape(*x.shape, matrix.shape[-1])
+
+
 class Joint(Law):
     """Independent leaves of a product."""
 

@@ -11,6 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 import unnoise as un
 from unnoise import rates, schedules
 from unnoise.generators.semigroup import stationary
+from unnoise.noise import Noise
 
 F64 = torch.float64
 PAIRS = ((0.1, 0.6), (0.0, 1e-6), (0.5, 1.0), (1 - 1e-3, 1 - 1e-5))
@@ -285,6 +286,33 @@ def test_the_kernel_kept_is_that_of_the_times_asked_for():
         for p in learned.parameters():
             p.add_(1.0)
     assert float((learned.marginal(x, t).probs.detach() - before).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("method", ["eigen", "uniformization"])
+@pytest.mark.parametrize("dimension", [2, 9])  # fewer coordinates than states, and more
+def test_one_time_for_all_rows_is_that_time_in_each(dimension, method):
+    """As a number, as a view of one number, and in full; s and t each."""
+    process = un.RateMatrix(rates.nearest_neighbour(5), (dimension,), method=method)
+    noise = Noise(0, 6)
+    x = (5 * noise.uniform((dimension,))).long()
+    theta, full = noise.at("theta").normal((dimension, 5)).log_softmax(-1), torch.full((6,), 0.7, dtype=F64)
+
+    def answers(s, t):
+        return [
+            process.marginal(x, t).log_probs,
+            process.transition(x, s, t).log_probs,
+            process.log_evidence(x, s, t),
+            process.log_push(theta, s, t),
+            process.reverse_step(x, theta, s, t).log_probs,
+            process.inverse(process.log_push(theta, s, t).exp(), s, t),
+            *(process.marginal(x, t).draw(noise.at("x_t")), process.transition(x, s, t).draw(noise.at("x_t"))),
+        ]
+
+    exact = answers(full / 2, full)
+    view = torch.tensor(0.7, dtype=F64).expand(6)
+    for s, t in ((0.35, 0.7), ((view / 2)[:1].expand(6), view), (full / 2, view), (0.35, full)):
+        for ours, theirs in zip(answers(s, t), exact, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
 def shared():

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from unnoise.checks import looks
+from unnoise.checks import looks, ordered
 from unnoise.generators.semigroup import Eigen, Semigroup, Series, Table, checked_entries, checked_rates
-from unnoise.laws import Categorical, log_of
-from unnoise.processes.dense import Few, Full, TimeScaled, invert, rows_of
+from unnoise.laws import Categorical, Looked, log_of
+from unnoise.processes.dense import Few, Full, TimeScaled, invert
 from unnoise.processes.finite import float_dtype
 from unnoise.processes.rank_one import check_fit
 from unnoise.schedules import Linear, Schedule
@@ -134,7 +134,14 @@ class RateMatrix(TimeScaled):
         if not self._shares_kernel():
             return super().marginal(x0, t)
         x0 = self.state_space.check(x0, "x0")
-        return Categorical(rows_of(log_of(self.kernel(*self._at(x0, None, t))).to(float_dtype(t)).mT, x0))
+        return Looked(self.kernel(*self._at(x0, None, t)).mT, x0, float_dtype(t))
+
+    def transition(self, x_s: Tree, s: Tree, t: Tree) -> Categorical:
+        if not self._shares_kernel():
+            return super().transition(x_s, s, t)
+        x_s = self.state_space.check(x_s, "x_s")
+        ordered(self.times(s, x_s, "s"), self.times(t, x_s))
+        return Looked(self.kernel(*self._at(x_s, s, t)).mT, x_s, float_dtype(t))
 
     def _shares_kernel(self) -> bool:
         """With more coordinates than states it is cheaper to form the kernel of a row once."""

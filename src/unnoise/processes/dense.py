@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from unnoise.checks import looks
 from unnoise.generators.local import without_self
-from unnoise.laws import LOG_ZERO, TINY, Categorical, Law, log_coefficient, log_of
+from unnoise.laws import LOG_ZERO, TINY, Categorical, Law, log_coefficient, log_of, rows_of
 from unnoise.processes.finite import FiniteProcess, float_dtype
 from unnoise.schedules import Schedule
 from unnoise.shapes import Float, Tree
@@ -236,11 +236,3 @@ def invert(kernel: Float[Tensor, "*batch size size"]) -> Float[Tensor, "*batch s
 
 def _plus(log_rates: Tensor, log_speed: Tensor) -> Tensor:
     return torch.where(log_rates > LOG_ZERO / 2, log_rates + log_speed, LOG_ZERO)
-
-
-def rows_of(matrix: Float[Tensor, "#batch size size"], x: Tensor) -> Float[Tensor, "batch *shape size"]:
-    """The row of each coordinate's state; one matrix is for all."""
-    if len(matrix) == 1:
-        return matrix[0][x]
-    flat = x.reshape(len(x), -1)
-    return matrix[torch.arange(len(x), device=x.device)[:, None], flat].reshape(*x.shape, matrix.shape[-1])
