@@ -67,6 +67,7 @@ ALL = {
     "leaves": (MIXED, Leaves(x=DDIM(), c=Euler())),
     "mixed": (MIXED, FromGenerator(theta=0.5)),
     "ancestral": (MIXED, Ancestral()),
+    "ancestral rounds": (MIXED, Ancestral(3)),
 }
 FIXED = {name: case for name, case in ALL.items() if case[1].calls(1, case[0].process) is not None}
 

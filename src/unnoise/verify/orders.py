@@ -141,6 +141,7 @@ def laws_of_numbers() -> Iterator[Case]:
     yield Case("Heun(churn=4)", Heun(churn=4.0), Numbers(), MIDDLE)
     yield Case("Ancestral()", Ancestral(), Numbers(1.0, variances.Posterior()), MIDDLE, note="Posterior")
     yield Case("Ancestral()", Ancestral(), Numbers(1.0, variances.Forward()), MIDDLE, note="Forward")
+    yield Case("Ancestral(2)", Ancestral(2), Numbers(), MIDDLE)
     yield Case("PredictorCorrector(Ancestral(), Langevin())", PredictorCorrector(Ancestral(), Langevin()), Numbers(), MIDDLE)
     yield Case("PredictorCorrector(DDIM(), Langevin())", PredictorCorrector(DDIM(), Langevin()), Numbers(), MIDDLE)
     for theta, text in ((None, "FromGenerator()"), (0.5, "FromGenerator(0.5)")):
@@ -152,6 +153,7 @@ def laws_of_categories() -> Iterator[Case]:
     mild = Categories("Uniform", MILD)
     for on in (masking, uniform, rates):
         yield Case("Ancestral()", Ancestral(), on, COARSE)
+    yield Case("Ancestral(2)", Ancestral(2), rates, COARSE)
     yield Case("Euler()", Euler(), masking, COARSE)
     yield Case("Euler()", Euler(), uniform, COARSE, brief=True)
     yield Case("Euler(hold=False)", Euler(hold=False), uniform, COARSE)
