@@ -38,7 +38,7 @@ from unnoise.samplers import (
     remasking,
 )
 
-FALSE_ALARMS, TESTS = 2e-5, 80  # of the whole suite; the cases below and one comparison of three methods
+FALSE_ALARMS, TESTS = 2e-5, 77  # of the whole suite; the cases below and one comparison of three methods
 LEVEL = FALSE_ALARMS / TESTS
 
 STEADY = un.schedules.LinearBeta(2.0, 2.0)
@@ -140,8 +140,6 @@ CASES: dict[str, Case] = {
     "one interpolation, ancestral": one("interpolation", Ancestral(), 4),
     "one interpolation, DDIM, stochastic": one("interpolation", CategoricalDDIM(eta=0.5), 4),
     "one rates, ancestral": one("rates", Ancestral(), 4, **OWN),
-    "one rates, ancestral twice": one("rates", Ancestral(2), 4, **OWN),
-    "one masking, ancestral twice": one("masking", Ancestral(2), 3),
     "one birth-death, ancestral": one("birth-death", Ancestral(), 4, **OWN),
     "one mixture, ancestral": one("mixture", Ancestral(), 4),
     "one matrices, own steps": one("matrices", Ancestral(), 8, **OWN),
@@ -177,7 +175,6 @@ CASES: dict[str, Case] = {
     "matrices, ancestral": pair("matrices", Ancestral(), 90),
     # --- numbers
     "ancestral": normal(COSINE, Ancestral(), 510),
-    "ancestral twice": normal(COSINE, Ancestral(2), 510),
     "ancestral, forward variance": normal(COSINE, Ancestral(), 100, variance=un.variances.Forward()),
     "DDIM": normal(VP, DDIM(), 390, **OWN),
     "DDIM, half": normal(LINEAR, DDIM(0.5), 280),

@@ -59,6 +59,20 @@ def test_rounds_mend_a_law_that_went_wrong(name):
     assert left[0] > 1e-3 and all(b < 0.9 * a for a, b in zip(left, left[1:], strict=False))
 
 
+@pytest.mark.parametrize("process", [un.Masking(3, (1,)), un.Uniform(3, (1,))], ids=lambda p: type(p).__name__)
+def test_drawn_categories_have_their_law(process):
+    """At t = 1/2, by chi^2 on 3 degrees of freedom at most: a false alarm has probability 1e-6."""
+    oracle, rows, law = un.oracles.table(process, LAW), 20_000, law_at(process, 0.5)
+
+    def statistic(sampler):
+        x, _ = sample(oracle, rows, 4, sampler, seed=3, end=0.5)
+        counts = torch.bincount(x.flatten(), minlength=len(law)).double()
+        return float(((counts - rows * law).square() / (rows * law)).sum())
+
+    assert statistic(Ancestral(2)) < 30.7 and statistic(Ancestral(3)) < 30.7
+    assert statistic(Once(2)) > 30.7
+
+
 def test_numbers_too():
     """The error of order 1 is the grid's: with the step it goes to 0, in any number of rounds."""
     mean, covariance = torch.tensor([0.7], dtype=F64), torch.tensor([[0.5]], dtype=F64)
