@@ -216,7 +216,7 @@ class Ancestral(OneStep):
     is wrong, many rounds lead to a law of its own making: count what matters before choosing more than 2.
     """
 
-    order = 1
+    order: int | None = 1
 
     def __init__(self, rounds: int = 1):
         if rounds < 1:

@@ -14,29 +14,25 @@ import torch
 from torch import Tensor
 
 from unnoise.processes import Masking
-from unnoise.samplers.base import OneStep, Problem
+from unnoise.samplers.base import Ancestral, Problem
 from unnoise.shapes import Bool
 
 ROUNDS = 8
 
 
-class Replacement(OneStep):
+class Replacement(Ancestral):
     """Ancestral steps; the entries of x where `fixed` are held.  The rows of x are those of the run."""
 
     order = None
 
     def __init__(self, x: Tensor, fixed: Bool[Tensor, "..."], rounds: int = ROUNDS):
-        if rounds < 1:
-            raise ValueError(f"rounds = {rounds}: at least one is needed")
-        self.x, self.fixed, self.rounds, self.stages = torch.where(fixed, x, 0), fixed, rounds, rounds
+        super().__init__(rounds)
+        self.x, self.fixed = torch.where(fixed, x, 0), fixed
 
     def init(self, problem: Problem) -> dict:
         if isinstance(problem.process, Masking):
             return {"known": self.x}
         return {"known": problem.process.marginal(self.x, problem.clock[0]).draw(problem.noise.at("known"))}
-
-    def stage_times(self, problem, memory):
-        return [(t,) * self.rounds for t in problem.times[:-1].tolist()]
 
     def before(self, problem, memory, x, i):
         return torch.where(self.fixed, memory["known"], x)
