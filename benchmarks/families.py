@@ -103,7 +103,7 @@ def law(size: int, *shape: int) -> Tensor:
 
 @lru_cache(1)
 def neighbours(size: int) -> Tensor:
-    return un.rates.nearest_neighbour(size)
+    return un.rate_matrices.nearest_neighbour(size)
 
 
 def eigen(size: int) -> un.Process:
@@ -112,7 +112,7 @@ def eigen(size: int) -> un.Process:
 
 def similar(size: int) -> un.Process:
     embeddings = torch.randn(size, 16, generator=torch.Generator().manual_seed(1))
-    return un.RateMatrix(un.rates.similarity(embeddings, 8, sparse=True), SHAPE, un.schedules.LinearBeta())
+    return un.RateMatrix(un.rate_matrices.similarity(embeddings, 8, sparse=True), SHAPE, un.schedules.LinearBeta())
 
 
 def d3pm(size: int) -> un.Process:

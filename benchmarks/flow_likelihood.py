@@ -22,7 +22,7 @@ from torch import Tensor
 
 import unnoise as un
 from unnoise.likelihoods.flow import ProbabilityFlow
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 
 try:
     from torchdiffeq import odeint
@@ -54,13 +54,13 @@ def data(narrow: float):
 def batch(oracle, rows: int, hard: int) -> Tensor:
     """`hard` points of the narrow component, the rest of the wide one."""
     component = torch.tensor([0] * hard + [1] * (rows - hard))
-    return oracle.leaves.draw(component, Noise(0, rows))
+    return oracle.leaves.draw(component, NoiseSource(0, rows))
 
 
 def ours(oracle, x: Tensor, tolerance: float) -> tuple[Tensor, int]:
     denoiser = Counted(oracle)
     method = ProbabilityFlow(rtol=tolerance, atol=tolerance, prior=lambda x: oracle.log_marginal(x, 1.0))
-    value, info = method.log_prob(denoiser, x, Noise(0, len(x)), {})
+    value, info = method.log_prob(denoiser, x, NoiseSource(0, len(x)), {})
     assert info.rows == denoiser.rows
     return value, denoiser.rows
 

@@ -21,11 +21,11 @@ import torch
 
 from unnoise.data.read import read
 from unnoise.evaluation import tables
-from unnoise.spaces import batch_size
 from unnoise.training.drawing import draw
 from unnoise.training.recipes import recipe
 from unnoise.training.run import Run
 from unnoise.training.trainer import train
+from unnoise.tree import batch_size
 
 
 def main() -> None:

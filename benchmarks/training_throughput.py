@@ -25,7 +25,7 @@ import unnoise as un
 from unnoise.data.base import Format
 from unnoise.networks.base import build, described, register
 from unnoise.networks.presets import default_network
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.objectives import Objective
 from unnoise.training import Run, RunConfig, TrainConfig, train
 from unnoise.training.metrics import read_metrics
@@ -107,7 +107,7 @@ def bare(rows: torch.Tensor, network: dict, steps: int) -> float:
         start = step * BATCH % (len(rows) - BATCH)
         index = order[start : start + BATCH]
         with half:
-            loss = objective(rows[index], Noise(0, index).at(step)).loss.mean()
+            loss = objective(rows[index], NoiseSource(0, index).at(step)).loss.mean()
         loss.backward()
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)

@@ -249,11 +249,11 @@ def rate_matrices() -> Figure:
     angle = torch.tensor([[k * 1.5 + 0.12 * i] for k in range(4) for i in range(4)], dtype=torch.float64)
     embeddings = torch.cat([angle.cos(), angle.sin()], 1)
     built = {
-        "nearest_neighbour": un.rates.nearest_neighbour(size),
-        "discretised_gaussian": un.rates.discretised_gaussian(size, 3.0),
-        "banded": un.rates.banded(size, 3),
-        "similarity": un.rates.similarity(embeddings, 4, 0.1),
-        "with_mask(banded)": un.rates.with_mask(un.rates.banded(size - 1, 3)),
+        "nearest_neighbour": un.rate_matrices.nearest_neighbour(size),
+        "discretised_gaussian": un.rate_matrices.discretised_gaussian(size, 3.0),
+        "banded": un.rate_matrices.banded(size, 3),
+        "similarity": un.rate_matrices.similarity(embeddings, 4, 0.1),
+        "with_mask(banded)": un.rate_matrices.with_mask(un.rate_matrices.banded(size - 1, 3)),
     }
     for axis, (name, matrix) in zip(top.subplots(1, len(built)), built.items(), strict=True):
         off = matrix - torch.diag(matrix.diagonal())
@@ -264,7 +264,7 @@ def rate_matrices() -> Figure:
         axis.spines[:].set_visible(True)
         axis.set_xlabel("from x", fontsize=8)
     top.axes[0].set_ylabel("to y", fontsize=8)
-    process = un.RateMatrix(un.rates.nearest_neighbour(24))
+    process = un.RateMatrix(un.rate_matrices.nearest_neighbour(24))
     family(panels(bottom)[0], un.oracles.table(process, two_humps(24)), 6, count=5, top=0.3)
     return figure
 

@@ -36,7 +36,7 @@ def test_verify_json_is_a_list_of_rows(capsys):
 def test_a_failed_check_gives_status_1(capsys, monkeypatch):
     from unnoise.schedules import Linear
 
-    monkeypatch.setattr(Linear, "_d_alpha", lambda self, t: -1.01 + 0 * t)
+    monkeypatch.setattr(Linear, "exact_d_alpha", lambda self, t: -1.01 + 0 * t)
     status, out, _ = run(capsys, "verify", "--only", "masking/linear")
     assert status == 1 and "FAIL" in out
 
@@ -117,7 +117,7 @@ def test_importing_unnoise_needs_torch_and_little_else():
 
 
 def test_figures_that_json_does_not_have_are_null():
-    from unnoise.training.durable import strict_json
+    from unnoise.training.safe_files import strict_json
 
     inf, nan = float("inf"), float("nan")
     line = strict_json({"bound": inf, "samples": {"utility": nan, "trend": 0.5, "n": [3, -inf]}, "on": "x"})

@@ -5,7 +5,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import unnoise as un
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.samplers import (
     DDIM,
     DEIS,
@@ -143,13 +143,13 @@ def close(x, y, share: float = 0.02, tolerance: float = 2e-4) -> None:
 
 def test_numbers_are_the_same_on_both_devices():
     for shape in ((), (7,), (3, 500)):
-        here, there = Noise(5, 33).at("a", 2), Noise(5, 33, "cuda").at("a", 2)
+        here, there = NoiseSource(5, 33).at("a", 2), NoiseSource(5, 33, "cuda").at("a", 2)
         assert torch.equal(here.uniform(shape), there.uniform(shape).cpu())
         torch.testing.assert_close(here.normal(shape), there.normal(shape).cpu(), rtol=1e-13, atol=1e-15)
         single = there.normal(shape, torch.float32).cpu()
         torch.testing.assert_close(here.normal(shape).float(), single, rtol=1e-6, atol=1e-7)
-    negative = Noise(2**61 + 12345, torch.tensor([5, -9]))
-    assert torch.equal(negative.uniform((4,)), Noise(2**61 + 12345, torch.tensor([5, -9]), "cuda").uniform((4,)).cpu())
+    negative = NoiseSource(2**61 + 12345, torch.tensor([5, -9]))
+    assert torch.equal(negative.uniform((4,)), NoiseSource(2**61 + 12345, torch.tensor([5, -9]), "cuda").uniform((4,)).cpu())
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -231,7 +231,7 @@ def test_a_captured_run_draws_the_same_samples(name):
 
 
 def test_likelihoods_are_the_same_on_both_devices():
-    numbers, x = denoiser_of("Velocity"), Noise(4, 9).normal((WIDTH,)).float()
+    numbers, x = denoiser_of("Velocity"), NoiseSource(4, 9).normal((WIDTH,)).float()
     for method in (un.ProbabilityFlow(rtol=1e-4, atol=1e-4), un.ProbabilityFlow("hutchinson", 3), un.PathWeighted(4, 8)):
         here, _ = un.likelihood(numbers.cpu(), x, method)
         there, _ = un.likelihood(numbers.cuda(), x.cuda(), method)
@@ -301,7 +301,9 @@ TRAINED = {
     "numbers": lambda: un.Gaussian((3,)),
     "images": lambda: un.Gaussian((8, 8)),
     "masked images": lambda: un.Masking(4, (8, 8)),
-    "ordinal images": lambda: un.RateMatrix(un.rates.nearest_neighbour(4), (8, 8), un.schedules.Cosine(), method="eigen"),
+    "ordinal images": lambda: un.RateMatrix(
+        un.rate_matrices.nearest_neighbour(4), (8, 8), un.schedules.Cosine(), method="eigen"
+    ),
     "table": lambda: un.Product(a=un.Gaussian((1,)), c=un.Masking([2, 3], (2,))),
 }
 
@@ -320,7 +322,7 @@ def test_recorded_updates_are_the_plain_ones(name, optimiser, precision):
 
     process = TRAINED[name]()
     data = process.prior(64, torch.float32).draw(un.NoiseSource(0, 64))
-    data = un.spaces.map_leaves(lambda leaf: (leaf if leaf.dtype.is_floating_point else leaf % 2).cuda(), data)
+    data = un.tree.map_leaves(lambda leaf: (leaf if leaf.dtype.is_floating_point else leaf % 2).cuda(), data)
     found = []
     for capture in (False, True):
         torch.manual_seed(0)
@@ -332,7 +334,7 @@ def test_recorded_updates_are_the_plain_ones(name, optimiser, precision):
         learner = Learner(denoiser, config, accelerator_for(config))
         for step in range(12):
             rows = torch.arange(32, device="cuda") + step
-            part = un.spaces.map_leaves(lambda leaf, rows=rows: leaf[rows], data)
+            part = un.tree.map_leaves(lambda leaf, rows=rows: leaf[rows], data)
             learner.update([(part, un.NoiseSource(7, rows).at("batch", step))], 1, step + 1, 1e-3)
         if capture:
             assert learner.captured is not None and learner.captured.recorded and not learner.captured.refused

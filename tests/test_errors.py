@@ -8,8 +8,7 @@ from torch import nn
 import unnoise as un
 from unnoise import decoders, oracles, schedules, weightings
 from unnoise.predictions import ProductPrediction
-from unnoise.spaces import Euclidean, Finite
-from unnoise.spaces import Product as ProductSpace
+from unnoise.spaces import Euclidean, Finite, ProductSpace
 
 NAN, INF = float("nan"), float("inf")
 
@@ -599,7 +598,7 @@ NETWORKS = [
     ),
     (
         "learned variance without a pair",
-        lambda: un.Denoiser(same, un.Chain(gaussian, 4), variance=un.variances.Learned())(numbers, 1.0).step(0.5),
+        lambda: un.Denoiser(same, un.Chain(gaussian, 4), variance=un.variances.LearnedVariance())(numbers, 1.0).step(0.5),
         ValueError,
         r"needs a network that returns a pair \(prediction, v\)",
     ),
@@ -649,13 +648,13 @@ BOUNDS = [
     ),
     (
         "Count on numbers",
-        lambda: un.bound(on_numbers, numbers, un.Count()),
+        lambda: un.bound(on_numbers, numbers, un.MaskedCount()),
         TypeError,
         r"belong to Masking.*use Importance\(\)",
     ),
     (
         "Count on uniform noise",
-        lambda: un.bound(on_uniform, categories, un.Count()),
+        lambda: un.bound(on_uniform, categories, un.MaskedCount()),
         TypeError,
         r"belong to Masking.*Importance",
     ),
@@ -675,19 +674,19 @@ BOUNDS = [
     ),
     (
         "weighting of an unknown leaf",
-        lambda: un.Objective(on_people, weightings.Leaves(pay=weightings.Simple()))(people),
+        lambda: un.Objective(on_people, weightings.LeafWeightings(pay=weightings.Simple()))(people),
         ValueError,
         r"weighs \['pay'\]; the leaves are \['age', 'job'\]",
     ),
     (
         "weightings of leaves on one leaf",
-        lambda: un.Objective(on_numbers, weightings.Leaves(age=weightings.Simple()))(numbers),
+        lambda: un.Objective(on_numbers, weightings.LeafWeightings(age=weightings.Simple()))(numbers),
         TypeError,
         r"weighs the leaves of a product",
     ),
     (
         "exact with drawn states",
-        lambda: un.bound(on_categories, categories, un.Count(), exact=True),
+        lambda: un.bound(on_categories, categories, un.MaskedCount(), exact=True),
         ValueError,
         r"use Quadrature\(\)",
     ),
@@ -732,15 +731,15 @@ BOUNDS = [
     ),
     (
         "categories' decoder for numbers",
-        lambda: un.bound(on_numbers, numbers, decoder=decoders.Categorical(), seed=0),
+        lambda: un.bound(on_numbers, numbers, decoder=decoders.CategoricalDecoder(), seed=0),
         TypeError,
-        r"Categorical does not fit Gaussian: leave it out",
+        r"CategoricalDecoder does not fit Gaussian: leave it out",
     ),
     (
         "decoders without a leaf",
-        lambda: un.bound(on_people, people, decoder=decoders.Leaves(age=decoders.Gaussian()), seed=0),
+        lambda: un.bound(on_people, people, decoder=decoders.LeafDecoders(age=decoders.GaussianDecoder()), seed=0),
         ValueError,
-        r"Leaves\(\.\.\.\).*lacks \['job'\]",
+        r"LeafDecoders\(\.\.\.\).*lacks \['job'\]",
     ),
 ]
 
@@ -793,7 +792,7 @@ def halves(t):
 
 
 def mix(weights=halves, laws=None, schedule=None):
-    laws = [un.noises.uniform(3), un.noises.mask(3)] if laws is None else laws
+    laws = [un.noise_laws.uniform(3), un.noise_laws.mask(3)] if laws is None else laws
     return un.Mixture(3, 2, laws=laws, weights=weights, schedule=schedule)
 
 
@@ -811,15 +810,20 @@ NOISES = [
         ValueError,
         r"noise laws of shape \(4,\) do not fit coordinates \(2,\): pass one, or one each",
     ),
-    ("negative noise", lambda: un.noises.given(torch.tensor([1.2, -0.2])), ValueError, r"p\[1\] = -0\.2: .*not negative"),
-    ("NaN noise", lambda: un.noises.given(torch.tensor([[1.0, 0.0], [NAN, 1.0]])), ValueError, r"p\[1, 0\] = nan"),
+    (
+        "negative noise",
+        lambda: un.noise_laws.given(torch.tensor([1.2, -0.2])),
+        ValueError,
+        r"p\[1\] = -0\.2: .*not negative",
+    ),
+    ("NaN noise", lambda: un.noise_laws.given(torch.tensor([[1.0, 0.0], [NAN, 1.0]])), ValueError, r"p\[1, 0\] = nan"),
     (
         "noise that does not sum to one",
-        lambda: un.noises.given(torch.tensor([[0.5, 0.5], [0.5, 0.7]])),
+        lambda: un.noise_laws.given(torch.tensor([[0.5, 0.5], [0.5, 0.7]])),
         ValueError,
         r"noise law sums to 1\.2, not 1: divide it by its sum",
     ),
-    ("number for a noise law", lambda: un.noises.given(torch.tensor(1.0)), ValueError, r"a vector of probabilities"),
+    ("number for a noise law", lambda: un.noise_laws.given(torch.tensor(1.0)), ValueError, r"a vector of probabilities"),
     (
         "noise on a category that its coordinate lacks",
         lambda: un.Interpolation([2, 3], noise=torch.tensor([0.3, 0.3, 0.4])),
@@ -828,25 +832,25 @@ NOISES = [
     ),
     (
         "uniform noise with MASK on different sizes",
-        lambda: un.Interpolation([2, 3], noise=un.noises.uniform_with_mask(3)),
+        lambda: un.Interpolation([2, 3], noise=un.noise_laws.uniform_with_mask(3)),
         ValueError,
         r"uniform noise with MASK takes one number of categories for all coordinates",
     ),
     (
         "negative smoothing",
-        lambda: un.noises.frequencies(categories, 3, smoothing=-1.0),
+        lambda: un.noise_laws.frequencies(categories, 3, smoothing=-1.0),
         ValueError,
         r"smoothing = -1 must not be negative",
     ),
     (
         "frequencies of a category too large",
-        lambda: un.noises.frequencies(put(categories, (1, 0), 3), 3),
+        lambda: un.noise_laws.frequencies(put(categories, (1, 0), 3), 3),
         ValueError,
         r"x0\[1, 0\] = 3 is no category of 3",
     ),
     (
         "frequencies of no category",
-        lambda: un.noises.frequencies(categories.float(), 3),
+        lambda: un.noise_laws.frequencies(categories.float(), 3),
         TypeError,
         r"x0 has dtype torch\.float32.*x0\.long\(\)",
     ),
@@ -854,7 +858,7 @@ NOISES = [
         "no noise law",
         lambda: un.Interpolation(3, 2),
         ValueError,
-        r"needs its noise law: pass probabilities, or one of unnoise\.noises",
+        r"needs its noise law: pass probabilities, or one of unnoise.noise_laws",
     ),
     (
         "law without a category and alpha_1 > 0",
@@ -864,13 +868,13 @@ NOISES = [
     ),
     (
         "mask law and alpha_1 > 0",
-        lambda: un.Interpolation(3, 2, un.noises.mask(3), schedules.LinearBeta()),
+        lambda: un.Interpolation(3, 2, un.noise_laws.mask(3), schedules.LinearBeta()),
         ValueError,
         r"> 0, but the prior is all MASK: the bound would be infinite",
     ),
     (
         "VE with a noise law",
-        lambda: un.Interpolation(3, 2, un.noises.uniform(3), schedules.VE()),
+        lambda: un.Interpolation(3, 2, un.noise_laws.uniform(3), schedules.VE()),
         ValueError,
         r"alpha_1 = 1",
     ),
@@ -923,7 +927,7 @@ NOISES = [
     ("gamma above 2", lambda: un.Mixture.uniform_and_mask(3, gamma=2.5), ValueError, r"gamma = 2\.5 must lie in \(0, 2\]"),
 ]
 
-neighbours = un.rates.nearest_neighbour(4)
+neighbours = un.rate_matrices.nearest_neighbour(4)
 chain_steps = un.d3pm.uniform(3, [0.1, 0.5])
 embeddings = torch.eye(4)
 
@@ -943,7 +947,7 @@ MATRICES = [
     ),
     (
         "rates with rows for columns",
-        lambda: un.RateMatrix(un.rates.with_mask(neighbours).T),
+        lambda: un.RateMatrix(un.rate_matrices.with_mask(neighbours).T),
         ValueError,
         r"rows do sum to 0, so transpose it \(entry \[y, x\] is the rate x -> y\)",
     ),
@@ -993,47 +997,57 @@ MATRICES = [
         ValueError,
         r"coordinates with schedules of their own have no kernel in common",
     ),
-    ("one state", lambda: un.rates.nearest_neighbour(1), ValueError, r"size = 1: a rate matrix needs at least two states"),
-    ("steps of no width", lambda: un.rates.discretised_gaussian(4, 0.0), ValueError, r"width = 0 must be positive"),
-    ("band of no width", lambda: un.rates.banded(4, 0), ValueError, r"width = 0 must be at least 1"),
+    (
+        "one state",
+        lambda: un.rate_matrices.nearest_neighbour(1),
+        ValueError,
+        r"size = 1: a rate matrix needs at least two states",
+    ),
+    ("steps of no width", lambda: un.rate_matrices.discretised_gaussian(4, 0.0), ValueError, r"width = 0 must be positive"),
+    ("band of no width", lambda: un.rate_matrices.banded(4, 0), ValueError, r"width = 0 must be at least 1"),
     (
         "stationary law with a zero",
-        lambda: un.rates.discretised_gaussian(3, 1.0, torch.tensor([0.5, 0.0, 0.5])),
+        lambda: un.rate_matrices.discretised_gaussian(3, 1.0, torch.tensor([0.5, 0.0, 0.5])),
         ValueError,
         r"stationary law must have 3 positive probabilities",
     ),
     (
         "embeddings of one axis",
-        lambda: un.rates.similarity(torch.ones(4)),
+        lambda: un.rate_matrices.similarity(torch.ones(4)),
         ValueError,
         r"shape \(4,\): .*\[size, features\]",
     ),
     (
         "embeddings with NaN",
-        lambda: un.rates.similarity(put(embeddings, (0, 0), NAN), 2),
+        lambda: un.rate_matrices.similarity(put(embeddings, (0, 0), NAN), 2),
         ValueError,
         r"pass one finite vector per state",
     ),
     (
         "more neighbours than states",
-        lambda: un.rates.similarity(embeddings, 4),
+        lambda: un.rate_matrices.similarity(embeddings, 4),
         ValueError,
         r"neighbours = 4: choose between 1 and 3",
     ),
-    ("temperature 0", lambda: un.rates.similarity(embeddings, 2, 0.0), ValueError, r"temperature = 0 must be positive"),
+    (
+        "temperature 0",
+        lambda: un.rate_matrices.similarity(embeddings, 2, 0.0),
+        ValueError,
+        r"temperature = 0 must be positive",
+    ),
     (
         "births without deaths",
-        lambda: un.rates.birth_death(torch.ones(4), torch.ones(3)),
+        lambda: un.rate_matrices.birth_death(torch.ones(4), torch.ones(3)),
         ValueError,
         r"births \(4,\) and deaths \(3,\) must be vectors of one length",
     ),
     (
         "negative births",
-        lambda: un.rates.birth_death(-torch.ones(3), torch.ones(3)),
+        lambda: un.rate_matrices.birth_death(-torch.ones(3), torch.ones(3)),
         ValueError,
         r"the rate 0 -> 1, entry \[1, 0\], is -1",
     ),
-    ("no absorption", lambda: un.rates.with_mask(neighbours, 0.0), ValueError, r"absorption = 0 must be positive"),
+    ("no absorption", lambda: un.rate_matrices.with_mask(neighbours, 0.0), ValueError, r"absorption = 0 must be positive"),
     ("counts up to 0", lambda: un.BirthDeath(0), ValueError, r"most = 0: counts up to at least 1 are needed"),
     (
         "every unit present",
@@ -1158,4 +1172,4 @@ def test_what_the_rows_spoil_is_good():
     un.RateMatrix(neighbours, 2).marginal(categories, 0.5)
     un.MatrixChain(chain_steps, 2).marginal(categories, 0.5)
     un.BirthDeath(3, 2).marginal(categories, 0.5)
-    un.rates.similarity(embeddings, 2)
+    un.rate_matrices.similarity(embeddings, 2)

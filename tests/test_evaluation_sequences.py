@@ -16,7 +16,7 @@ from unnoise.evaluation import judge as judges
 from unnoise.evaluation import molecules, sequences
 from unnoise.evaluation.judge import Judge, judge_of, train_judge
 from unnoise.evaluation.report import evaluate
-from unnoise.training import durable
+from unnoise.training import safe_files
 from unnoise.training.data_order import split
 from unnoise.training.recipes import recipe
 from unnoise.training.run import Run
@@ -137,8 +137,8 @@ def test_a_judge_is_kept_and_checked(tmp_path, monkeypatch):
             (target / "judge.json").write_text(json.dumps(said))
             (target / "judge.safetensors").write_bytes(kept)
 
-        durable.remove_folder(folder)
-        durable.save_folder(folder, fill, {})
+        safe_files.remove_folder(folder)
+        safe_files.save_folder(folder, fill, {})
         with pytest.warns(UserWarning, match="the judge is trained again"):
             judge(x[1:], seed=1, minutes=0.2)
         assert len(trained) == 6 + n

@@ -9,8 +9,8 @@ import torch
 
 import unnoise as un
 from unnoise.cli import main
-from unnoise.data.origin import Origin
 from unnoise.data.read import read
+from unnoise.data.source_file import SourceFile
 from unnoise.evaluation.likelihood import bound_on, bound_terms
 from unnoise.evaluation.report import evaluate
 from unnoise.evaluation.sequences import chosen
@@ -88,7 +88,7 @@ def test_a_file_that_moved_is_found_again(numbers, capsys):
     folder = trained(numbers, capsys)
     there = numbers.rename(numbers.with_name("there.npy"))
     outcome = json.loads(command(capsys, "train", there, "--resume", folder, "--steps", 5, "--json").splitlines()[-1])
-    assert outcome["step"] == 5 and Origin.load(folder).path == there.resolve()
+    assert outcome["step"] == 5 and SourceFile.load(folder).path == there.resolve()
     assert evaluate(Run.open(folder), draws=1, exact_rows=0, samples=0)["examples"] == 4
 
 
@@ -163,7 +163,7 @@ def test_fills_are_left_out_of_what_training_and_evaluation_report(tmp_path):
     (tmp_path / "t.csv").write_text("gain\n" + "".join(f"{'NaN' if i % 3 else rng.normal()}\n" for i in range(900)))
     form, x0 = read(tmp_path / "t.csv")
     run = Run.create(tmp_path / "run", recipe(form, 900, "tiny", steps=1, batch_size=64, panels=0))
-    Origin.of(tmp_path / "t.csv").save(run.folder)
+    SourceFile.of(tmp_path / "t.csv").save(run.folder)
     trainer = Trainer(run, x0)
     trainer.fit()
     said = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]

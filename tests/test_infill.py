@@ -9,7 +9,7 @@ import torch
 import unnoise as un
 from unnoise.cli import main
 from unnoise.data import BadData, Reading, read
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.samplers.replacement import Replacement
 from unnoise.training.drawing import conditioning, fill
 
@@ -32,7 +32,7 @@ def off_by(rounds, steps=32, n=250):
     gain = covariance[~known][:, known] @ torch.linalg.inv(covariance[known][:, known])
     mean, rest = gain @ values[known], covariance[~known][:, ~known] - gain @ covariance[known][:, ~known]
     sampler = Replacement(values.expand(n, -1), known.expand(n, -1), rounds)
-    start = oracle.process.prior(n, F64, torch.device("cpu")).draw(Noise(0, n).at("prior"))
+    start = oracle.process.prior(n, F64, torch.device("cpu")).draw(NoiseSource(0, n).at("prior"))
     x, info = un.sample(oracle, x=start, steps=steps, sampler=sampler)
     assert info.calls == steps * rounds == sampler.calls(steps, oracle.process)
     torch.testing.assert_close(x[:, known], values[known].expand(n, -1), rtol=0, atol=1e-9)
@@ -55,7 +55,7 @@ def test_replacement_on_categories():
     n, away = 1500, {}
     x, fixed = torch.tensor([[0, 2]]).expand(n, -1), torch.tensor([[False, True]]).expand(n, -1)
     for rounds in (1, 6):
-        start = oracle.process.prior(n).draw(Noise(1, n).at("prior"))
+        start = oracle.process.prior(n).draw(NoiseSource(1, n).at("prior"))
         drawn, _ = un.sample(oracle, x=start, steps=20, sampler=Replacement(x, fixed, rounds))
         assert bool((drawn[:, 1] == 2).all())
         found = torch.bincount(drawn[:, 0], minlength=3) / n
@@ -87,8 +87,8 @@ def mixed(vector=1):
 
 def gappy(rows, vector=1):
     x = {"c": torch.arange(rows * 4).reshape(rows, 4) % 3, "a": torch.linspace(-1, 1, rows).unsqueeze(1)}
-    x["b"] = Noise(9, rows).normal((vector,), torch.float32)
-    coin = Noise(3, rows).uniform((4 + 1 + vector,)) < 0.5
+    x["b"] = NoiseSource(9, rows).normal((vector,), torch.float32)
+    coin = NoiseSource(3, rows).uniform((4 + 1 + vector,)) < 0.5
     fixed = {"c": coin[:, :4], "a": coin[:, 4:5], "b": coin[:, 5:] if vector > 1 else coin[:, 5:6]}
     return x, fixed
 
@@ -262,13 +262,13 @@ def test_no_sequence_ends_before_a_symbol_that_is_known(tmp_path, capsys):
 
 
 def test_end_is_barred_exactly_where_a_symbol_comes_later():
-    from unnoise.networks.unended import Unended
+    from unnoise.networks.end_symbol import EndBarred
 
     class Flat(torch.nn.Module):
         def forward(self, x, t):
             return torch.zeros(*x.shape, 4)
 
-    network = Unended(Flat(), end=3, mask=4)
+    network = EndBarred(Flat(), end=3, mask=4)
     found = network(torch.tensor([[4, 0, 4, 2, 4, 3], [4, 4, 3, 3, 3, 3]]), torch.ones(2))
     barred = torch.zeros(2, 6, 4, dtype=torch.bool)
     barred[0, [0, 2], 3] = True

@@ -10,15 +10,15 @@ from unnoise.laws import (
     LOG_ZERO,
     Categorical,
     Joint,
-    Looked,
     Normal,
+    TabulatedCategorical,
     draw_categories,
     finite_or_inf,
     kl_terms,
     log_coefficient,
     log_of,
 )
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.processes import Masking, Uniform
 
 FALSE_ALARM = 1e-6
@@ -27,12 +27,12 @@ CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 
 
 def normals(shape, seed):
-    noise = Noise(seed, shape[0])
+    noise = NoiseSource(seed, shape[0])
     return noise.at("mean").normal(shape[1:]), noise.at("std").uniform(shape[1:]) + 0.2
 
 
 def log_probs(shape, seed):
-    return Noise(seed, shape[0]).normal(shape[1:]).log_softmax(-1)
+    return NoiseSource(seed, shape[0]).normal(shape[1:]).log_softmax(-1)
 
 
 def total(x):
@@ -69,7 +69,7 @@ def test_normal_kl_keeps_its_digits_for_nearly_equal_laws():
 def test_normal_draws_have_its_law():
     rows = 40_000
     mean, std = torch.tensor([1.0, -2.0]).double().expand(rows, 2), torch.tensor([0.5, 3.0]).double().expand(rows, 2)
-    z = (Normal(mean, std).draw(Noise(3, rows)) - mean) / std
+    z = (Normal(mean, std).draw(NoiseSource(3, rows)) - mean) / std
     for column in z.T:
         u = torch.special.ndtr(column).sort().values
         steps = torch.arange(rows + 1, dtype=torch.float64) / rows
@@ -80,7 +80,7 @@ def test_normal_draws_have_its_law():
 
 def test_a_normal_without_spread_is_drawn_at_its_mean():
     mean = torch.randn(5, 2)
-    assert torch.equal(Normal(mean, torch.zeros(5, 1)).draw(Noise(0, 5)), mean)
+    assert torch.equal(Normal(mean, torch.zeros(5, 1)).draw(NoiseSource(0, 5)), mean)
 
 
 @pytest.mark.parametrize("shape", [(4, 3), (4, 2, 3), (4, 2, 2, 3)])
@@ -119,7 +119,7 @@ PROBS = torch.tensor([0.0, 0.1, 0.35, 0.0, 0.05, 0.5, 0.0], dtype=torch.float64)
 def test_drawn_categories_have_their_law(dtype):
     rows = 20_000
     law = Categorical(log_of(PROBS.to(dtype)).expand(rows, 2, 7))
-    x = law.draw(Noise(1, rows))
+    x = law.draw(NoiseSource(1, rows))
     for column in x.T:
         check_frequencies(column, PROBS)
     joint = torch.outer(PROBS, PROBS).flatten()  # coordinates are independent
@@ -136,7 +136,7 @@ def test_drawn_categories_have_their_law(dtype):
     ids=["a category lost", "one share in 40 moved", "one impossible draw"],
 )
 def test_the_frequency_check_fails_on_a_changed_law(mutant):
-    x = Categorical(log_of(PROBS).expand(20_000, 7)).draw(Noise(1, 20_000))
+    x = Categorical(log_of(PROBS).expand(20_000, 7)).draw(NoiseSource(1, 20_000))
     with pytest.raises(AssertionError):
         check_frequencies(mutant(x), PROBS)
 
@@ -146,7 +146,7 @@ def tail_error(draw):
     size, rows = 50_257, 64
     probs = 1 / torch.arange(1, size + 1, dtype=torch.float64)
     probs = probs / probs.sum()
-    x = torch.cat([draw(probs.log().float().expand(rows, -1), Noise(seed, rows)) for seed in range(32)])
+    x = torch.cat([draw(probs.log().float().expand(rows, -1), NoiseSource(seed, rows)) for seed in range(32)])
     tail = probs[5000:].sum().item()
     assert x.min().item() >= 0 and x.max().item() < size
     return ((x >= 5000).double().mean().item() - tail) / sqrt(tail * (1 - tail) / len(x))
@@ -166,7 +166,7 @@ def test_the_tail_check_fails_on_a_draw_that_cuts_the_tail():
     assert abs(tail_error(cut)) > 4
 
 
-class Fixed(Noise):
+class Fixed(NoiseSource):
     """The same uniform number everywhere."""
 
     def __init__(self, u, rows=1):
@@ -188,15 +188,15 @@ def test_single_tail_categories_are_drawn_at_their_own_rate():
 @pytest.mark.parametrize("tables", [1, 50])
 def test_categories_looked_up_are_drawn_like_others(tables):
     """Draw by draw, from a table for all rows or one each, and with the same probabilities."""
-    table, noise = log_probs((tables, 9, 7), 1).exp(), Noise(2, 50)
+    table, noise = log_probs((tables, 9, 7), 1).exp(), NoiseSource(2, 50)
     table[:, :, 3] = 0  # not normalised, and one impossible
     table[:, 4] = PROBS
     x = (9 * noise.at("x").uniform((4, 5))).long()
-    law = Looked(table, x, torch.float64)
+    law = TabulatedCategorical(table, x, torch.float64)
     plain = Categorical(torch.stack([log_of(table[i % tables])[x[i]] for i in range(50)]))
     torch.testing.assert_close(law.log_probs, plain.log_probs, rtol=0, atol=0)
     assert torch.equal(law.draw(noise), plain.draw(noise))
-    assert not torch.equal(Looked(table, (x + 1) % 9, torch.float64).draw(noise), plain.draw(noise))
+    assert not torch.equal(TabulatedCategorical(table, (x + 1) % 9, torch.float64).draw(noise), plain.draw(noise))
 
 
 @pytest.mark.parametrize("states", [1, 7, 256, 1000])
@@ -205,7 +205,7 @@ def test_categories_looked_up_are_possible_ones(states):
     table = PROBS.expand(1, states, 7)
     for u, expected in ((0.0, 1), (2**-53, 1), (1 - 2**-53, 5), (1 - 2**-30, 5), (0.1 - 1e-9, 1), (0.1 + 1e-9, 2)):
         for state in (0, states - 1):
-            law = Looked(table, torch.full((1, 2), state), torch.float64)
+            law = TabulatedCategorical(table, torch.full((1, 2), state), torch.float64)
             assert law.draw(Fixed(u)).tolist() == [[expected, expected]]
 
 
@@ -222,7 +222,7 @@ def test_joint_adds_its_leaves():
 def test_leaves_of_a_joint_are_drawn_independently():
     rows = 20_000
     p = log_of(torch.tensor([0.3, 0.7]).double()).expand(rows, 2)
-    x = Joint({"a": Categorical(p), "b": Categorical(p), "c": Joint({"a": Categorical(p)})}).draw(Noise(2, rows))
+    x = Joint({"a": Categorical(p), "b": Categorical(p), "c": Joint({"a": Categorical(p)})}).draw(NoiseSource(2, rows))
     joint = torch.outer(torch.tensor([0.3, 0.7]), torch.tensor([0.3, 0.7])).flatten().double()
     check_frequencies(x["a"] * 2 + x["b"], joint)
     check_frequencies(x["a"] * 2 + x["c"]["a"], joint)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import unnoise as un
-from unnoise.objectives import MixedCount
+from unnoise.objectives import MixedTimes
 from unnoise.oracles import GaussianLeaf
 from unnoise.schedules import Learned, PerCoordinate
 from unnoise.training.schedules import scheduled
@@ -258,7 +258,7 @@ def no_gradient(patch, owner, name):
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(Learned, "_d_log_snr"), (Learned, "_log_snr"), (Learned, "_whole"), (GaussianLeaf, "_alpha_sigma")],
+    [(Learned, "exact_d_log_snr"), (Learned, "exact_log_snr"), (Learned, "_whole"), (GaussianLeaf, "_alpha_sigma")],
     ids=["weight", "state", "normalisation", "oracle"],
 )
 def test_a_gradient_that_is_lost_on_the_way_is_noticed(owner, name, monkeypatch):
@@ -337,7 +337,7 @@ def test_times_are_even_where_the_schedule_does_the_grading(name):
     noise = un.NoiseSource(0, rows)
     x0 = {"c": (noise.at("c").uniform((8,)) * 6).long(), "a": noise.at("a").normal((1,)), "b": noise.at("b").normal((1,))}
     spread = {}
-    for rule, times in (("own", options["times"]), ("graded", MixedCount()), ("even", un.Stratified())):
+    for rule, times in (("own", options["times"]), ("graded", MixedTimes()), ("even", un.Stratified())):
         with torch.no_grad():
             found = un.Objective(denoiser, times=times)(x0, un.NoiseSource(1, rows)).diffusion
         spread[rule] = float(found.std())

@@ -6,7 +6,7 @@ from math import log
 import pytest
 import torch
 
-from unnoise.evaluation.markov import Counts, Markov, codes, fit_markov
+from unnoise.evaluation.markov import Markov, SymbolCounts, codes, fit_markov
 
 # the next symbol given the last two: copies the one before last with probability 0.8, else uniform among 3
 COPY, SIZE = 0.8, 3
@@ -46,7 +46,7 @@ def test_a_lower_order_cannot(fitted):
 def test_counts_and_back_off_by_hand():
     x = torch.tensor([[0, 1, 0, 1, 1]])
     assert codes(x, 1, 2).tolist() == [[1, 2, 1, 3]]
-    model = Markov(2, [Counts.of(x, k, 2) for k in (0, 1)], [1.0, 2.0])
+    model = Markov(2, [SymbolCounts.of(x, k, 2) for k in (0, 1)], [1.0, 2.0])
     zero, one = (2 + 0.5) / 6, (3 + 0.5) / 6  # p_0: 0 occurs twice, 1 thrice
     after_one = (1 + 2 * zero) / (2 + 2)  # 1 is followed by 0 once and by 1 once
     assert float(model.log_prob(torch.tensor([[1, 0]]))) == pytest.approx(log(one) + log(after_one))
@@ -54,7 +54,7 @@ def test_counts_and_back_off_by_hand():
 
 def test_contexts_never_seen_leave_the_shorter_one():
     x = torch.tensor([[0, 0, 0, 0]])
-    model = Markov(2, [Counts.of(x, k, 2) for k in (0, 1)], [1.0, 1.0])
+    model = Markov(2, [SymbolCounts.of(x, k, 2) for k in (0, 1)], [1.0, 1.0])
     unseen = torch.tensor([[1, 0]])
     assert float(model.log_prob(unseen).exp()) == pytest.approx((0.5 / 5) * (4.5 / 5))
 

@@ -9,7 +9,7 @@ from math import log, sqrt
 import pytest
 import torch
 
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 
 FALSE_ALARM = 1e-6
 Z = 4.892  # P(|normal| > Z) = 1e-6
@@ -90,25 +90,25 @@ CHECKS = [check_keys, check_seeds, check_rows, check_coordinates, check_copies]
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_numbers_under_different_names_are_unrelated(check):
-    check(Noise)
+    check(NoiseSource)
 
 
-class KeyIgnored(Noise):
+class KeyIgnored(NoiseSource):
     def at(self, *labels):
         return self
 
 
-class SeedIgnored(Noise):
+class SeedIgnored(NoiseSource):
     def __init__(self, seed, rows, device=None):
         super().__init__(0, rows, device)
 
 
-class RowIgnored(Noise):
+class RowIgnored(NoiseSource):
     def __init__(self, seed, rows, device=None):
         super().__init__(seed, torch.zeros(rows, dtype=torch.int64), device)
 
 
-class CoordinateIgnored(Noise):
+class CoordinateIgnored(NoiseSource):
     def at(self, *labels):
         child = CoordinateIgnored.__new__(CoordinateIgnored)
         child._key, child._labels, child.rows = super().at(*labels).key, (), self.rows
@@ -118,7 +118,7 @@ class CoordinateIgnored(Noise):
         return super().uniform((1,) * len(shape)).expand(len(self.rows), *shape)
 
 
-class CopyIgnored(Noise):
+class CopyIgnored(NoiseSource):
     def at(self, *labels):
         child = CopyIgnored.__new__(CopyIgnored)
         child._key, child._labels, child.rows = super().at(*labels).key, (), self.rows
@@ -138,8 +138,8 @@ def test_the_checks_fail_on_a_source_that_ignores_a_name(check, mutant):
 
 
 def test_uniforms_are_uniform():
-    check_uniform(Noise(3, 50_000).at("u").uniform())
-    check_uniform(Noise(3, 500).at("u").uniform((10, 10)))
+    check_uniform(NoiseSource(3, 50_000).at("u").uniform())
+    check_uniform(NoiseSource(3, 500).at("u").uniform((10, 10)))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_uniforms_are_uniform():
     ids=["tilted", "narrowed", "coarse", "folded"],
 )
 def test_the_uniform_check_fails_on_a_changed_law(mutant):
-    u = mutant(Noise(3, 50_000).at("u").uniform())
+    u = mutant(NoiseSource(3, 50_000).at("u").uniform())
     with pytest.raises(AssertionError):
         check_uniform(u)
 
@@ -161,14 +161,14 @@ def test_the_uniform_check_fails_on_a_changed_law(mutant):
 def test_uniforms_lie_strictly_inside_the_interval(monkeypatch):
     """At the extreme bit patterns, where a draw of 50,000 would never come."""
     for bits, expected in ((0, 2.0**-53), (-1, 1 - 2.0**-53)):
-        monkeypatch.setattr(Noise, "_bits", lambda self, shape, bits=bits: torch.full((1, *shape), bits))
-        u = Noise(0, 1).uniform((1,))
+        monkeypatch.setattr(NoiseSource, "_bits", lambda self, shape, bits=bits: torch.full((1, *shape), bits))
+        u = NoiseSource(0, 1).uniform((1,))
         assert u.item() == expected
-        assert bool(Noise(0, 1).normal((1,)).isfinite().all())
+        assert bool(NoiseSource(0, 1).normal((1,)).isfinite().all())
 
 
 def test_normals_are_normal():
-    x = Noise(4, 50_000).at("x").normal()
+    x = NoiseSource(4, 50_000).at("x").normal()
     assert x.dtype == torch.float64
     check_law(torch.special.ndtr(x))
     assert abs(x.mean().item()) < Z / sqrt(len(x))
@@ -179,40 +179,40 @@ def test_normals_are_normal():
 
 @pytest.mark.parametrize("method", ["uniform", "normal"])
 def test_sample_i_is_the_same_in_any_batch(method):
-    whole = getattr(Noise(5, 100).at("step", 3), method)((4, 2))
+    whole = getattr(NoiseSource(5, 100).at("step", 3), method)((4, 2))
     order = torch.randperm(100)
-    assert torch.equal(getattr(Noise(5, order).at("step", 3), method)((4, 2)), whole[order])
-    assert torch.equal(getattr(Noise(5, 10).at("step", 3), method)((4, 2)), whole[:10])
+    assert torch.equal(getattr(NoiseSource(5, order).at("step", 3), method)((4, 2)), whole[order])
+    assert torch.equal(getattr(NoiseSource(5, 10).at("step", 3), method)((4, 2)), whole[:10])
     for i in (0, 41, 99):
-        assert torch.equal(getattr(Noise(5, torch.tensor([i])).at("step", 3), method)((4, 2)), whole[i : i + 1])
+        assert torch.equal(getattr(NoiseSource(5, torch.tensor([i])).at("step", 3), method)((4, 2)), whole[i : i + 1])
 
 
 def test_the_same_names_give_the_same_numbers():
     for seed in (0, -3, 2**62):
-        a, b = (Noise(seed, 5).at("leaf", 7).uniform((3,)) for _ in range(2))
+        a, b = (NoiseSource(seed, 5).at("leaf", 7).uniform((3,)) for _ in range(2))
         assert torch.equal(a, b)
-    assert torch.equal(Noise(1, 5).at("a", "b").uniform(), Noise(1, 5).at("a").at("b").uniform())
-    assert torch.equal(Noise(torch.tensor(1), 5).uniform(), Noise(1, 5).uniform())
+    assert torch.equal(NoiseSource(1, 5).at("a", "b").uniform(), NoiseSource(1, 5).at("a").at("b").uniform())
+    assert torch.equal(NoiseSource(torch.tensor(1), 5).uniform(), NoiseSource(1, 5).uniform())
 
 
 def test_copies_of_a_row_do_not_depend_on_the_batch():
-    whole = Noise(6, 20).repeated(3).uniform((2,)).reshape(3, 20, 2)
-    few = Noise(6, torch.tensor([17, 4])).repeated(3).uniform((2,)).reshape(3, 2, 2)
+    whole = NoiseSource(6, 20).repeated(3).uniform((2,)).reshape(3, 20, 2)
+    few = NoiseSource(6, torch.tensor([17, 4])).repeated(3).uniform((2,)).reshape(3, 2, 2)
     assert torch.equal(few, whole[:, [17, 4]])
-    more = Noise(6, 20).repeated(5).uniform((2,)).reshape(5, 20, 2)
+    more = NoiseSource(6, 20).repeated(5).uniform((2,)).reshape(5, 20, 2)
     assert torch.equal(more[:3], whole)
 
 
 def test_one_number_is_shared_by_all_rows():
-    shared = Noise(8, 10).at("x").shared_uniform()
+    shared = NoiseSource(8, 10).at("x").shared_uniform()
     assert shared.shape == () and 0 < shared.item() < 1
-    assert torch.equal(Noise(8, torch.tensor([99])).at("x").shared_uniform(), shared)
-    check_uniform(torch.stack([Noise(8, 1).at(i).shared_uniform() for i in range(2_000)]))
+    assert torch.equal(NoiseSource(8, torch.tensor([99])).at("x").shared_uniform(), shared)
+    check_uniform(torch.stack([NoiseSource(8, 1).at(i).shared_uniform() for i in range(2_000)]))
 
 
 def test_a_fresh_source_follows_the_global_generator():
     torch.manual_seed(1)
-    first, second = Noise.fresh(5).uniform(), Noise.fresh(5).uniform()
+    first, second = NoiseSource.fresh(5).uniform(), NoiseSource.fresh(5).uniform()
     torch.manual_seed(1)
-    assert torch.equal(Noise.fresh(5).uniform(), first)
+    assert torch.equal(NoiseSource.fresh(5).uniform(), first)
     assert not torch.equal(first, second)

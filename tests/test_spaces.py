@@ -5,7 +5,8 @@ import itertools
 import pytest
 import torch
 
-from unnoise.spaces import ENUMERABLE, Euclidean, Finite, Product, batch_size, first_leaf, map_leaves
+from unnoise.spaces import ENUMERABLE, Euclidean, Finite, ProductSpace
+from unnoise.tree import batch_size, first_leaf, map_leaves
 
 
 @pytest.mark.parametrize(
@@ -19,8 +20,8 @@ from unnoise.spaces import ENUMERABLE, Euclidean, Finite, Product, batch_size, f
         (Finite(5, (2, 3)), 6),
         (Finite([2, 3, 4]), 3),
         (Finite(torch.tensor([[2, 3], [4, 5]])), 4),
-        (Product(a=Euclidean(3), b=Finite(5, (2, 2))), 7),
-        (Product(a=Euclidean(3), b=Product(c=Finite(2), d=Finite([2, 3]))), 6),
+        (ProductSpace(a=Euclidean(3), b=Finite(5, (2, 2))), 7),
+        (ProductSpace(a=Euclidean(3), b=ProductSpace(c=Finite(2), d=Finite([2, 3]))), 6),
     ],
     ids=str,
 )
@@ -105,7 +106,7 @@ def test_no_rows_are_a_batch_too():
 
 
 def test_a_product_checks_every_leaf_of_the_tree():
-    space = Product(age=Euclidean(1), rest=Product(job=Finite(3), text=Finite(4, 2)))
+    space = ProductSpace(age=Euclidean(1), rest=ProductSpace(job=Finite(3), text=Finite(4, 2)))
     assert space.names == ("age", "rest")
     text = torch.tensor([[0, 1], [2, 3]], dtype=torch.uint8)
     x = {"rest": {"text": text, "job": torch.tensor([0, 2])}, "age": torch.tensor([[0.5], [1.5]])}
@@ -135,4 +136,4 @@ def test_tree_helpers():
 def test_names():
     assert str(Euclidean((2, 3))) == "Euclidean((2, 3))"
     assert str(Finite(3, 2)) == "Finite(3, (2,))"
-    assert str(Product(a=Euclidean(1), b=Finite([2, 3]))) == "Product(a=Euclidean((1,)), b=Finite([2, 3], (2,)))"
+    assert str(ProductSpace(a=Euclidean(1), b=Finite([2, 3]))) == "Product(a=Euclidean((1,)), b=Finite([2, 3], (2,)))"

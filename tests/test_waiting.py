@@ -37,7 +37,7 @@ class Copies(TorchDispatchMode):
 def empty(process):
     """Data without values."""
     leaf = process.prior(ROWS, torch.float32).draw(un.NoiseSource(0, ROWS))
-    return un.spaces.map_leaves(lambda x: x.to(META), leaf)
+    return un.tree.map_leaves(lambda x: x.to(META), leaf)
 
 
 PROCESSES = {
@@ -46,7 +46,7 @@ PROCESSES = {
     "masking images": lambda: un.Masking(4, (8, 8)),
     "uniform": lambda: un.Uniform(5, (6,)),
     "uniform by columns": lambda: un.Uniform([2, 3, 4], (3,)),
-    "ordinals": lambda: un.RateMatrix(un.rates.nearest_neighbour(4), (8, 8), un.schedules.Cosine(), method="eigen"),
+    "ordinals": lambda: un.RateMatrix(un.rate_matrices.nearest_neighbour(4), (8, 8), un.schedules.Cosine(), method="eigen"),
     "numbers": lambda: un.Gaussian((3,)),
     "images": lambda: un.Gaussian((8, 8)),
     "table": lambda: un.Product(a=un.Gaussian((1,)), c=un.Masking([2, 3, 4], (3,))),

@@ -7,21 +7,22 @@ categories and any product of them under one theory and one API.
 from importlib import import_module
 from typing import Any
 
-from unnoise import generators, likelihoods, objectives, oracles, processes, samplers, schedules, spaces
+from unnoise import generators, likelihoods, objectives, oracles, processes, samplers, schedules, spaces, tree
+from unnoise.conditions import Shared
 from unnoise.covariance import Covariance, Stationary
 from unnoise.denoiser import Denoiser, fit_variance
 from unnoise.generators import Generator, divergence
 from unnoise.likelihoods import Dequantised, Enumeration, PathWeighted, ProbabilityFlow, likelihood
-from unnoise.noise import Noise as NoiseSource
+from unnoise.noise import NoiseSource
 from unnoise.objectives import (
-    Bound,
-    Count,
     Grid,
     Importance,
-    MixedCount,
+    MaskedCount,
+    MixedTimes,
     Objective,
     Quadrature,
     Stratified,
+    Terms,
     bound,
     decoders,
     fit_schedule,
@@ -63,8 +64,8 @@ from unnoise.processes import (
     Thinning,
     Uniform,
     d3pm,
-    noises,
-    rates,
+    noise_laws,
+    rate_matrices,
 )
 from unnoise.samplers import sample
 from unnoise.spaces import Counts, Euclidean, Finite
@@ -86,10 +87,9 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "BirthDeath",
-    "Bound",
     "Chain",
     "Clean",
-    "Count",
+    "MaskedCount",
     "CountRatio",
     "Counts",
     "Covariance",
@@ -112,7 +112,7 @@ __all__ = [
     "Masking",
     "MatrixChain",
     "Mean",
-    "MixedCount",
+    "MixedTimes",
     "Mixture",
     "Noise",
     "NoiseSource",
@@ -130,8 +130,10 @@ __all__ = [
     "RawPosterior",
     "Remaining",
     "Score",
+    "Shared",
     "Stationary",
     "Stratified",
+    "Terms",
     "Thinning",
     "Transition",
     "Uniform",
@@ -145,15 +147,16 @@ __all__ = [
     "generators",
     "likelihood",
     "likelihoods",
-    "noises",
+    "noise_laws",
     "objectives",
     "oracles",
     "processes",
-    "rates",
+    "rate_matrices",
     "sample",
     "samplers",
     "schedules",
     "spaces",
+    "tree",
     "variances",
     "weightings",
 ]

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 
-def looks(x: Tensor) -> bool:
+def may_read(x: Tensor) -> bool:
     """Whether the values of x may be read without a host synchronisation."""
     return x.device.type == "cpu" and x.numel() > 0
 
 
 def as_times(t: Any, batch: int, device: torch.device, name: str = "t") -> Tensor:
     """One float64 time per row, from a number, a scalar tensor or a tensor of `batch` entries."""
-    if isinstance(t, Tensor) and t.dtype is torch.float64 and t.shape == (batch,) and t.device == device and not looks(t):
+    if isinstance(t, Tensor) and t.dtype is torch.float64 and t.shape == (batch,) and t.device == device and not may_read(t):
         return t  # known to be right, or out of sight
     if isinstance(t, Mapping):
         raise TypeError(
@@ -36,7 +36,7 @@ def as_times(t: Any, batch: int, device: torch.device, name: str = "t") -> Tenso
     t = t.to(device=device, dtype=torch.float64)
     if t.ndim > 1 or (t.ndim == 1 and t.shape[0] not in (1, batch)):
         raise ValueError(f"{name} has shape {tuple(t.shape)}; pass a number or one time per row, shape ({batch},)")
-    if looks(t):
+    if may_read(t):
         bad = ~((t >= 0) & (t <= 1))
         if bool(bad.any()):
             raise ValueError(f"{name} = {t[bad].flatten()[0].item():g} lies outside [0, 1] (0 is data, 1 is noise)")
@@ -44,7 +44,7 @@ def as_times(t: Any, batch: int, device: torch.device, name: str = "t") -> Tenso
 
 
 def ordered(s: Tensor, t: Tensor) -> None:
-    if looks(s) and bool((s >= t).any()):
+    if may_read(s) and bool((s >= t).any()):
         i = int((s >= t).nonzero()[0, 0])
         raise ValueError(f"s = {s[i].item():g} is not before t = {t[i].item():g}; a step needs s < t")
 

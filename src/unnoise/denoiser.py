@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from unnoise.checks import as_times, fits, fits_times, leaf_time
-from unnoise.noise import Noise as NoiseSource
+from unnoise.noise import NoiseSource
 from unnoise.predictions import (
     Clean,
     ContinuousPrediction,
@@ -37,7 +37,7 @@ from unnoise.predictions.finite import check_kernel
 from unnoise.processes import Chain, FiniteProcess, Gaussian, Process, Product, Thinning
 from unnoise.self_conditioning import check_kinds, estimate, first_pass
 from unnoise.shapes import Tree
-from unnoise.spaces import batch_size, first_leaf, map_leaves
+from unnoise.tree import batch_size, first_leaf, map_leaves
 
 Kinds = Any  # a prediction type, None for the default, or on a product a dict of these by leaf
 
@@ -255,7 +255,7 @@ def fit_variance(denoiser: Denoiser, x0: Tensor, noise: NoiseSource | None = Non
     """The denoiser with the optimal reverse variance of its chain, measured on data.
 
     At each grid time the mean of |x_0 - x_model|^2 per (whitened) coordinate takes the place of Var(x_0 | x_t): among
-    variances that depend on time alone it makes the chain's bound smallest (see `variances.Optimal`).
+    variances that depend on time alone it makes the chain's bound smallest (see `variances.OptimalVariance`).
     """
     chain = denoiser.process
     if not (isinstance(chain, Chain) and isinstance(chain.process, Gaussian)):
@@ -268,5 +268,5 @@ def fit_variance(denoiser: Denoiser, x0: Tensor, noise: NoiseSource | None = Non
         prediction = denoiser(x_t, t, **condition)
         values.append(chain.process.whiten(x0 - prediction.to(Clean).value).double().square().mean())
     clean_variance = variances.fitted(chain.grid[1:], torch.stack(values).cpu())
-    variance, twice = variances.Optimal(clean_variance), denoiser.self_condition
+    variance, twice = variances.OptimalVariance(clean_variance), denoiser.self_condition
     return Denoiser(denoiser.network, chain, denoiser.kinds, variance, denoiser.kernel, twice)

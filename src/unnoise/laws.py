@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from unnoise.covariance import Covariance
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.shapes import Float, Int, Tree
 
 LOG_ZERO = -1e30
@@ -58,7 +58,7 @@ class Law(ABC):
         """KL(self || other) in nats."""
 
     @abstractmethod
-    def draw(self, noise: Noise) -> Tree: ...
+    def draw(self, noise: NoiseSource) -> Tree: ...
 
 
 class Normal(Law):
@@ -100,7 +100,7 @@ class Normal(Law):
         excess = ratio - 1
         return sum_coordinates(0.5 * ((excess - torch.log1p(excess)) + shift))
 
-    def draw(self, noise: Noise) -> Tree:
+    def draw(self, noise: NoiseSource) -> Tree:
         return self.at(noise.normal(tuple(self.mean.shape[1:]), self.mean.dtype).to(self.mean.device))
 
 
@@ -127,11 +127,11 @@ class Categorical(Law):
             raise TypeError(f"the divergence of a Categorical from a {type(other).__name__} has no closed form here")
         return finite_or_inf(sum_coordinates(kl_terms(self.log_probs, other.log_probs)))
 
-    def draw(self, noise: Noise) -> Tree:
+    def draw(self, noise: NoiseSource) -> Tree:
         return draw_categories(self.log_probs, noise)
 
 
-def draw_categories(log_probs: Float[Tensor, "batch *shape size"], noise: Noise) -> Int[Tensor, "batch *shape"]:
+def draw_categories(log_probs: Float[Tensor, "batch *shape size"], noise: NoiseSource) -> Int[Tensor, "batch *shape"]:
     """One category per coordinate, by inverting the distribution function in float64 (its tail is right)."""
     cumulative = log_probs.double().exp().cumsum(-1)
     u = noise.uniform(tuple(log_probs.shape[1:-1])).unsqueeze(-1) * cumulative[..., -1:]
@@ -142,7 +142,7 @@ def draw_categories(log_probs: Float[Tensor, "batch *shape size"], noise: Noise)
     )
 
 
-class Looked(Categorical):
+class TabulatedCategorical(Categorical):
     """Categories whose laws stand in a table: the coordinates in state x have its row x.
 
     To draw, nothing larger than the table is made.  The rows' distribution functions, each shifted by its number, are one
@@ -157,7 +157,7 @@ class Looked(Categorical):
     def log_probs(self) -> Float[Tensor, "batch *shape size"]:  # type: ignore[override]
         return rows_of(log_of(self.table).to(self.dtype), self.state)
 
-    def draw(self, noise: Noise) -> Tree:
+    def draw(self, noise: NoiseSource) -> Tree:
         states, size = self.table.shape[1:]
         cumulative = self.table.double().cumsum(-1)
         number = torch.arange(states, device=self.state.device).unsqueeze(-1)
@@ -192,5 +192,5 @@ class Joint(Law):
             raise TypeError(f"a law on a product is compared with a {type(other).__name__}")
         return torch.stack([law.kl(other.leaves[name]) for name, law in self.leaves.items()]).sum(0)
 
-    def draw(self, noise: Noise) -> Tree:
+    def draw(self, noise: NoiseSource) -> Tree:
         return {name: law.draw(noise.at(name)) for name, law in self.leaves.items()}

@@ -58,7 +58,7 @@ def _under(key: "int | Tensor", label: int | str) -> "int | Tensor":
     return fused.under(key, label) if fused.available(key.device) else _mix(_mix(key) ^ label)
 
 
-class Noise:
+class NoiseSource:
     """A source of random numbers for the rows of a batch."""
 
     _key: int | Tensor
@@ -70,19 +70,19 @@ class Noise:
         self._key, self._labels = _mix_key(int(seed)), cast(tuple[int | str, ...], ())
 
     @classmethod
-    def fresh(cls, rows: int, device: torch.device | str | None = None) -> "Noise":
+    def fresh(cls, rows: int, device: torch.device | str | None = None) -> "NoiseSource":
         """A source seeded from torch's global generator."""
         return cls(torch.randint(2**62, ()), rows, device)
 
     @classmethod
-    def keyed(cls, key: int | Tensor, rows: Tensor) -> "Noise":
+    def keyed(cls, key: int | Tensor, rows: Tensor) -> "NoiseSource":
         """The source of a key that is known already, or of one on the device: an int64 tensor with one entry."""
         made = object.__new__(cls)
         made._key, made._labels, made.rows = key, (), rows
         return made
 
-    def _with(self, key: int | Tensor, rows: Tensor, labels: tuple[int | str, ...] = ()) -> "Noise":
-        child = object.__new__(Noise)
+    def _with(self, key: int | Tensor, rows: Tensor, labels: tuple[int | str, ...] = ()) -> "NoiseSource":
+        child = object.__new__(NoiseSource)
         child._key, child._labels, child.rows = key, labels, rows
         return child
 
@@ -94,15 +94,15 @@ class Noise:
         self._labels = ()
         return self._key
 
-    def at(self, *labels: int | str) -> "Noise":
+    def at(self, *labels: int | str) -> "NoiseSource":
         """An independent source under a further key: a step, a leaf's name, a purpose."""
         return self._with(self._key, self.rows, self._labels + labels)
 
-    def of(self, rows: Tensor) -> "Noise":
+    def of(self, rows: Tensor) -> "NoiseSource":
         """The source of some of the rows."""
         return self._with(self._key, self.rows[rows], self._labels)
 
-    def repeated(self, times: int) -> "Noise":
+    def repeated(self, times: int) -> "NoiseSource":
         """Each row `times` over, with independent numbers in each copy (copy-major: [times, rows] flattened)."""
         copy = torch.arange(times, device=self.rows.device).repeat_interleave(len(self.rows))
         return self._with(self.key, _mix(_mix(self.rows.repeat(times)) + copy))

@@ -11,8 +11,9 @@ from math import log10, prod
 import torch
 from torch import Tensor
 
-from unnoise.checks import fits, looks
+from unnoise.checks import fits, may_read
 from unnoise.shapes import Bool, Int, Tree
+from unnoise.tree import batch_size
 
 ENUMERABLE = 100_000  # states of a space that `states()` agrees to list
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
@@ -56,7 +57,7 @@ class Euclidean(_Array):
         x = self._check_shape(x, name)
         if not x.dtype.is_floating_point:
             raise TypeError(f"{name} has dtype {x.dtype}, but a Euclidean space holds floats: pass {name}.float()")
-        if looks(x) and not bool(x.isfinite().all()):
+        if may_read(x) and not bool(x.isfinite().all()):
             i = (~x.isfinite()).nonzero()[0].tolist()
             raise ValueError(f"{name}{i} is {x[tuple(i)].item()}; drop or impute non-finite values first")
         return x
@@ -89,7 +90,7 @@ class Finite(_Array):
         x = self._check_shape(x, name)
         if x.dtype not in INTEGERS:
             raise TypeError(f"{name} has dtype {x.dtype}, but categories are integers: pass {name}.long()")
-        if looks(x):
+        if may_read(x):
             bad = (x < 0) | (x >= (self.size if self.sizes is None else self.sizes))
             if bool(bad.any()):
                 i = bad.nonzero()[0].tolist()
@@ -139,7 +140,7 @@ class Counts(_Array):
         x = self._check_shape(x, name)
         if x.dtype not in INTEGERS:
             raise TypeError(f"{name} has dtype {x.dtype}, but counts are whole numbers: pass {name}.round().long()")
-        if looks(x) and bool((x < 0).any()):
+        if may_read(x) and bool((x < 0).any()):
             i = (x < 0).nonzero()[0].tolist()
             raise ValueError(f"{name}{i} = {int(x[tuple(i)])} is no count: use 0, 1, 2, ...; shift or drop negative values")
         return x.long()
@@ -148,7 +149,7 @@ class Counts(_Array):
         return f"Counts({self.shape})"
 
 
-class Product(Space):
+class ProductSpace(Space):
     """A dict of spaces; a point is a dict with one entry per leaf."""
 
     def __init__(self, **leaves: Space):
@@ -174,18 +175,3 @@ class Product(Space):
 
     def __repr__(self) -> str:
         return f"Product({', '.join(f'{k}={v}' for k, v in self.leaves.items())})"
-
-
-def first_leaf(x: Tree) -> Tensor:
-    while isinstance(x, dict):
-        x = next(iter(x.values()))
-    return x
-
-
-def batch_size(x: Tree) -> int:
-    return first_leaf(x).shape[0]
-
-
-def map_leaves(function, x: Tree) -> Tree:
-    """Apply a function to every tensor of a tree."""
-    return {key: map_leaves(function, value) for key, value in x.items()} if isinstance(x, dict) else function(x)

@@ -28,7 +28,7 @@ from torch import Tensor
 import unnoise as un
 from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.generators.kolmogorov import code
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.samplers import Remasking, Sampler, sample
 from unnoise.samplers.sample import grid_of
 from unnoise.verify.finite_kernels import dense
@@ -103,7 +103,7 @@ class Case:
         if self.prior:
             given = {"n": DRAWS}
         else:
-            noise = Noise(seed + 1000, DRAWS)
+            noise = NoiseSource(seed + 1000, DRAWS)
             x0 = self.oracle.draw(noise.at("data"))
             given = {"x": self.process.marginal(x0, self.start).draw(noise.at("noised"))}
         method = sampler or self.sampler

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from unnoise.denoiser import AnyDenoiser
 from unnoise.laws import Categorical, log_of
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.predictions import RawPosterior
 from unnoise.processes.count_laws import Thinned
 from unnoise.samplers import Problem, Remasking, Sampler
@@ -37,7 +37,7 @@ def forced_law(sampler: Sampler, denoiser: AnyDenoiser, times: Tensor, law: Tens
         spent.append(self.log_prob(chosen[len(spent) + 1]).exp())
         return chosen[len(spent)]
 
-    problem = Problem(denoiser, times, Noise(0, len(mesh)), {})
+    problem = Problem(denoiser, times, NoiseSource(0, len(mesh)), {})
     memory = sampler.prepared(problem)
     with pytest.MonkeyPatch.context() as patch:
         for kind in (Categorical, Mixed, Thinned):
@@ -53,7 +53,7 @@ def forced_law(sampler: Sampler, denoiser: AnyDenoiser, times: Tensor, law: Tens
 
 def remasked_law(sampler: Remasking, denoiser: AnyDenoiser, times: Tensor, law: Tensor, points: Tensor) -> Tensor:
     """MASK is revealed and tokens are masked with the probabilities of the sampler's table."""
-    chances = sampler.init(Problem(denoiser, times, Noise(0, len(points)), {}))["chances"]
+    chances = sampler.init(Problem(denoiser, times, NoiseSource(0, len(points)), {}))["chances"]
     mask = denoiser.process.mask
     for i, t in enumerate(times[:-1]):
         sigma, reveal = chances[:, i]
@@ -68,7 +68,7 @@ def remasked_law(sampler: Remasking, denoiser: AnyDenoiser, times: Tensor, law: 
     return law
 
 
-class Units(Noise):
+class Units(NoiseSource):
     """Noise that is 0 but for a single 1: rows 0 ... d have none, then d rows for each key in the order of its first use."""
 
     def __init__(self, rows: int, keys: dict, labels: tuple = ()):
@@ -102,12 +102,12 @@ def flow_gap(sampler: Sampler, denoiser: AnyDenoiser, times: Tensor, first, last
     """sup |F - F*| of the last state, F* being the distribution function `last`; the first state has `first`."""
     x = torch.linspace(-12, 12, 4001, dtype=torch.float64).unsqueeze(1)
     x = x[(first(x) > 1e-7).squeeze(1) & (first(x) < 1 - 1e-7).squeeze(1)]
-    out = sampler.run(Problem(denoiser, times, Noise(0, len(x)), {}), x, lambda i, x: None)
+    out = sampler.run(Problem(denoiser, times, NoiseSource(0, len(x)), {}), x, lambda i, x: None)
     assert bool((out.diff(dim=0) > 0).all())
     return float((first(x) - last(out)).abs().max())
 
 
-class Laid(Noise):
+class Laid(NoiseSource):
     """Normal numbers laid out beforehand, one column for each stage of a step."""
 
     def __init__(self, normals: list[Tensor], labels: tuple = ()):

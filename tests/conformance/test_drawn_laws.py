@@ -50,11 +50,11 @@ FINITE = {
     "uniform-sizes": lambda: un.Uniform([2, 4]),
     "interpolation": lambda: un.Interpolation(3, (2,), torch.tensor([0.6, 0.3, 0.1])),
     "interpolation-own": lambda: un.Interpolation([2, 3], noise=torch.tensor([[0.6, 0.4, 0.0], [0.1, 0.2, 0.7]])),
-    "interpolation-mask": lambda: un.Interpolation(3, (2,), un.noises.uniform_with_mask(3)),
+    "interpolation-mask": lambda: un.Interpolation(3, (2,), un.noise_laws.uniform_with_mask(3)),
     "mixture": lambda: un.Mixture.uniform_and_mask(3, (2,), uniform=0.4),
     "mixture-moving": lambda: un.Mixture(3, (2,), laws=MOVING, weights=falling),
-    "rates": lambda: un.RateMatrix(un.rates.nearest_neighbour(4), (2,)),
-    "rates-absorbing": lambda: un.RateMatrix(un.rates.with_mask(un.rates.banded(3, 1)), (2,), size=3),
+    "rates": lambda: un.RateMatrix(un.rate_matrices.nearest_neighbour(4), (2,)),
+    "rates-absorbing": lambda: un.RateMatrix(un.rate_matrices.with_mask(un.rate_matrices.banded(3, 1)), (2,), size=3),
     "birth-death": lambda: un.BirthDeath(3, (2,), occupancy=0.3),
     "pure-death": lambda: un.BirthDeath(3, (2,), occupancy=0.0),
 }
@@ -138,7 +138,7 @@ def test_count_based_bound_of_a_long_sequence():
     oracle = un.oracles.MarkovChain(process, torch.full((4,), 0.25, dtype=torch.float64), columns / columns.sum(0))
     x = oracle.draw(un.NoiseSource(6, 1))
     exact = -oracle.log_prob(x).item()
-    halves = [un.bound(oracle, x.expand(4000, -1), times=un.Count(), seed=seed).total for seed in (1, 2)]
+    halves = [un.bound(oracle, x.expand(4000, -1), times=un.MaskedCount(), seed=seed).total for seed in (1, 2)]
     for values in halves:
         assert abs(values.mean().item() - exact) < 4 * values.std().item() / 4000**0.5
     assert 0.8 < (halves[0].std() / halves[1].std()).item() < 1.25  # a finite variance repeats itself

@@ -16,7 +16,7 @@ from sampled_registry import CASES, LEVEL, TESTS
 
 import unnoise as un
 from unnoise.denoiser import AnyDenoiser
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.samplers import Problem, Reveal, Sampler, Stepping, base, correctors, events
 
 pytestmark = pytest.mark.conformance
@@ -69,10 +69,10 @@ def test_thinning_uniformization_and_first_hitting_agree():
 # --- mutants
 
 
-class Halved(Noise):
+class Halved(NoiseSource):
     """Normal numbers of half the size."""
 
-    def __init__(self, source: Noise):
+    def __init__(self, source: NoiseSource):
         self.source, self.rows = source, source.rows
 
     def at(self, *labels):

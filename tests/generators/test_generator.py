@@ -9,9 +9,10 @@ import torch
 
 import unnoise as un
 from unnoise.generators import kolmogorov
-from unnoise.generators.generator import pick, tree_leaves
+from unnoise.generators.generator import tree_leaves
 from unnoise.oracles import CategoricalLeaf, Components, GaussianLeaf
-from unnoise.spaces import Euclidean, batch_size
+from unnoise.spaces import Euclidean
+from unnoise.tree import batch_size, pick
 
 schedules = un.schedules
 F64 = torch.float64
@@ -51,7 +52,7 @@ def rand(*shape, seed=0):
 
 def random_states(space, rows, seed=0):
     """Rows of any space; a finite leaf is visited in all its states if there are no more than `rows`."""
-    if isinstance(space, un.spaces.Product):
+    if isinstance(space, un.spaces.ProductSpace):
         return {name: random_states(part, rows, seed + i) for i, (name, part) in enumerate(space.leaves.items())}
     if isinstance(space, Euclidean):
         return rand(rows, *space.shape, seed=seed)
@@ -228,7 +229,7 @@ def test_adjoint_of_the_marginal_is_its_time_derivative(process):
     x = random_states(process.state_space, 24, seed=4)
 
     def conditional(y, t):
-        one = un.spaces.map_leaves(lambda v: v.expand(batch_size(y), *v.shape[1:]), x0)
+        one = un.tree.map_leaves(lambda v: v.expand(batch_size(y), *v.shape[1:]), x0)
         return process.marginal(one, t).log_prob(y).exp()
 
     def whole(y, t):
@@ -332,12 +333,12 @@ def test_reversed_by_the_conditional_marginal_is_the_closed_form_given_x0(proces
     x = random_states(process.state_space, 24, seed=4)
 
     def log_q(y):
-        one = un.spaces.map_leaves(lambda v: v.expand(batch_size(y), *v.shape[1:]), x0)
+        one = un.tree.map_leaves(lambda v: v.expand(batch_size(y), *v.shape[1:]), x0)
         return process.marginal(one, T).log_prob(y)
 
     possible = log_q(x) > -1e20
     assert int(possible.sum()) >= 2
-    one = un.spaces.map_leaves(lambda v: v.expand(24, *v.shape[1:]), x0)
+    one = un.tree.map_leaves(lambda v: v.expand(24, *v.shape[1:]), x0)
     closed = process.reverse(x, one, T).local()
     assert_same_local(process.generator(T).reversed(log_q).local(x), closed, possible)
 
@@ -417,8 +418,8 @@ def test_solving_the_forward_equation_gives_the_transition_kernel(process):
     states = kolmogorov.states(process.state_space)
     n = batch_size(states)
     kernel = kolmogorov.solve(rates_of(process), torch.eye(n, dtype=F64), 0.1, 0.8)
-    source = un.spaces.map_leaves(lambda x: x.repeat(n, *[1] * (x.ndim - 1)), states)
-    target = un.spaces.map_leaves(lambda x: x.repeat_interleave(n, 0), states)
+    source = un.tree.map_leaves(lambda x: x.repeat(n, *[1] * (x.ndim - 1)), states)
+    target = un.tree.map_leaves(lambda x: x.repeat_interleave(n, 0), states)
     expected = process.transition(source, 0.1, 0.8).log_prob(target).exp().reshape(n, n)
     torch.testing.assert_close(kernel, expected, rtol=0, atol=1e-9)
 

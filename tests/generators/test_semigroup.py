@@ -6,9 +6,9 @@ from math import expm1, log
 import pytest
 import torch
 
-from unnoise import rates
+from unnoise import rate_matrices
 from unnoise.generators import semigroup
-from unnoise.generators.semigroup import Eigen, Series, Table, checked_rates, stationary
+from unnoise.generators.semigroup import Eigen, PowerTable, Series, checked_rates, stationary
 
 F64 = torch.float64
 NAN, INF = float("nan"), float("inf")
@@ -37,7 +37,7 @@ def relative(ours, exact, least=0.0):
 def make(method, base, longest=690.0):
     if method == "series":
         return Series(base.to_sparse(), longest)
-    return Table(base, longest) if method == "table" else Eigen(base)
+    return PowerTable(base, longest) if method == "table" else Eigen(base)
 
 
 # -- against the matrix exponential -----------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def make(method, base, longest=690.0):
 @pytest.mark.parametrize("g", [0.0, 1e-9, 1e-3, 0.1, 1.0, 7.3, 40.0])
 @pytest.mark.parametrize("method", ["table", "series", "eigen"])
 def test_matrix_exponential(method, g):
-    base = rates.discretised_gaussian(6, 1.5, torch.tensor([0.1, 0.2, 0.3, 0.2, 0.15, 0.05]))
+    base = rate_matrices.discretised_gaussian(6, 1.5, torch.tensor([0.1, 0.2, 0.3, 0.2, 0.15, 0.05]))
     semi = make(method, base, 100.0)
     exact = torch.linalg.matrix_exp(g * base)
     ours = kernel(semi, g, 6)
@@ -67,7 +67,7 @@ def test_rates_without_detailed_balance(method, g):
 def test_matrices_are_the_action_on_unit_vectors(method, powers, monkeypatch):
     """For clocks of any shape, with the first powers at hand and without: every entry, small ones too, and their slopes."""
     monkeypatch.setattr(semigroup, "MOST_POWERS", 512 if powers else 4)
-    base = rates.discretised_gaussian(6, 1.5, torch.tensor([0.1, 0.2, 0.3, 0.2, 0.15, 0.05]))
+    base = rate_matrices.discretised_gaussian(6, 1.5, torch.tensor([0.1, 0.2, 0.3, 0.2, 0.15, 0.05]))
     semi = make(method, base, 100.0)
     g = torch.tensor([[0.0, 1e-9, 1e-3], [0.1, 1.0, 40.0]], dtype=F64, requires_grad=True)
     ours = semi.matrix(g)
@@ -83,7 +83,7 @@ def test_matrices_are_the_action_on_unit_vectors(method, powers, monkeypatch):
 
 @pytest.mark.parametrize("method", ["table", "series", "eigen"])
 def test_each_vector_has_a_clock_of_its_own(method):
-    base = rates.banded(5, 2)
+    base = rate_matrices.banded(5, 2)
     semi = make(method, base, 100.0)
     v = torch.rand(4, 3, 5, dtype=F64)
     g = torch.tensor([0.0, 1e-4, 0.7, 30.0], dtype=F64).unsqueeze(1)
@@ -95,7 +95,7 @@ def test_each_vector_has_a_clock_of_its_own(method):
 
 def test_gradient_in_the_clock():
     """d/dg exp(g R) v = R exp(g R) v, through the digits of g."""
-    base, v = rates.banded(4, 2), torch.rand(4, dtype=F64)
+    base, v = rate_matrices.banded(4, 2), torch.rand(4, dtype=F64)
     for method in ("table", "series", "eigen"):
         for clock in (0.0, 1e-7, 0.83, 4.0):
             g = torch.tensor(clock, dtype=F64, requires_grad=True)
@@ -128,7 +128,7 @@ def test_pure_death_has_every_digit(mean):
     x = torch.arange(most + 1, dtype=F64)
     base = closed(torch.diag(x[1:], 1))
     g = mean / most
-    ours, exact = kernel(Table(base, 690.0), g, most + 1)[:, -1], exact_binomial(most, g)
+    ours, exact = kernel(PowerTable(base, 690.0), g, most + 1)[:, -1], exact_binomial(most, g)
     assert mean > 1 or float(exact.min()) < 1e-200
     assert relative(ours, exact, 1e-290) < 1e-10
     assert bool((ours[exact == 0] == 0).all())
@@ -157,7 +157,7 @@ def test_nearest_neighbours_have_every_digit(mean):
     base = closed(step * (torch.diag(torch.ones(size - 1), 1) + torch.diag(torch.ones(size - 1), -1)))
     g = mean / (2 * step)
     exact = decimal_neighbours(size, step, g)
-    ours = kernel(Table(base, 690.0), g, size)[:, 0]
+    ours = kernel(PowerTable(base, 690.0), g, size)[:, 0]
     assert mean > 1 or float(exact.min()) < 1e-200
     assert relative(ours, exact, 1e-290) < 1e-10
     # a series of the terms themselves is right to 1e-19 of the mass, eigenvectors to 1e-15
@@ -169,7 +169,7 @@ def test_nearest_neighbours_have_every_digit(mean):
 def test_shorter_clocks_lose_entries_below_1e50_only():
     most, g = 80, 1e-3 / 80
     x = torch.arange(most + 1, dtype=F64)
-    ours = kernel(Table(closed(torch.diag(x[1:], 1)), 690.0), g, most + 1)[:, -1]
+    ours = kernel(PowerTable(closed(torch.diag(x[1:], 1)), 690.0), g, most + 1)[:, -1]
     exact = exact_binomial(most, g)
     assert relative(ours, exact, 1e-50) < 1e-10
     assert float((ours - exact).abs().max()) < 1e-15
@@ -213,7 +213,7 @@ STIFF = {
 CLOCKS = [(1e-9, 3e-9), (1e-6, 2.5e-4), (0.02, 1.7), (90.0, 600.0)]
 
 
-class NotSummedToOne(Table):
+class NotSummedToOne(PowerTable):
     """The mutant: powers that are squared and squared again, as they come."""
 
     @staticmethod
@@ -225,7 +225,7 @@ class NotSummedToOne(Table):
 def test_stiff_rates_over_any_clock(name):
     """Rates from 1e-6 to 1e6, clocks from 1e-9 to 690: laws to 1e-12, and Q(g1) Q(g2) = Q(g1 + g2) to 1e-10."""
     base = STIFF[name]()
-    semi = Table(base, 690.0)
+    semi = PowerTable(base, 690.0)
     for first, second in CLOCKS:
         a, b, both = (kernel(semi, g, SIZE) for g in (first, second, first + second))
         for q in (a, b, both):
@@ -241,7 +241,7 @@ def test_the_slow_mode_relaxes_at_its_own_rate(g):
     """A billion times slower than the rest: 2e-6/3e-6 (1 - exp(-3e-6 g)) of the mass is in the other half."""
     base = blocks()
     exact = TO_B / (TO_A + TO_B) * -expm1(-(TO_A + TO_B) * g)
-    crossed = kernel(Table(base, 690.0), g, SIZE)[HALF:, :HALF].sum(0)
+    crossed = kernel(PowerTable(base, 690.0), g, SIZE)[HALF:, :HALF].sum(0)
     assert float((crossed / exact - 1).abs().max()) < 1e-10
     if g > 100:
         mutant = kernel(NotSummedToOne(base, 690.0), g, SIZE)[HALF:, :HALF].sum(0)
@@ -253,26 +253,26 @@ def test_a_clock_that_relaxes_the_slow_mode():
     base = blocks()
     law = stationary(base)
     assert float(law[HALF:].sum()) == pytest.approx(TO_B / (TO_A + TO_B), rel=1e-12)
-    q = kernel(Table(base, 1e8), 2e7, SIZE)
+    q = kernel(PowerTable(base, 1e8), 2e7, SIZE)
     torch.testing.assert_close(q, law.unsqueeze(1).expand_as(q), rtol=1e-10, atol=0)
 
 
 def test_beyond_its_reach_a_clock_is_cut():
-    semi = Table(random_rates(4), 2.0)
+    semi = PowerTable(random_rates(4), 2.0)
     far = kernel(semi, 1e9, 4)
     assert bool(far.isfinite().all()) and float((far.sum(0) - 1).abs().max()) < 1e-12
     assert semi.step * 2 ** len(semi.powers) >= 2.0
-    assert len(Table(random_rates(4), 1e300).powers) <= semigroup.LEVELS
+    assert len(PowerTable(random_rates(4), 1e300).powers) <= semigroup.LEVELS
     torch.testing.assert_close(
-        kernel(Table(random_rates(4), 1e300), 1e300, 4), kernel(Table(random_rates(4), 690.0), 690.0, 4)
+        kernel(PowerTable(random_rates(4), 1e300), 1e300, 4), kernel(PowerTable(random_rates(4), 690.0), 690.0, 4)
     )
 
 
 @pytest.mark.parametrize("size", [24, 32, 48, 128])
 def test_eigenvectors_over_a_long_clock_lose_no_mass(size):
     """The least eigenvalue is 0, not 1e-13: over a clock of 690 that would be 1e-10 of the mass."""
-    base = rates.nearest_neighbour(size)
-    semi, exact = Eigen(base), Table(base, 690.0)
+    base = rate_matrices.nearest_neighbour(size)
+    semi, exact = Eigen(base), PowerTable(base, 690.0)
     for g in (3.0, 690.0):
         q = kernel(semi, g, size)
         assert float((q.sum(0) - 1).abs().max()) < 1e-12
@@ -280,11 +280,11 @@ def test_eigenvectors_over_a_long_clock_lose_no_mass(size):
 
 
 def test_a_long_series_sums_to_one():
-    base = rates.nearest_neighbour(6)
+    base = rate_matrices.nearest_neighbour(6)
     g = 15_000 / float(-base.diagonal().min())
     q = kernel(Series(base.to_sparse(), g), g, 6)
     assert float((q.sum(0) - 1).abs().max()) < 1e-12
-    torch.testing.assert_close(q, kernel(Table(base, 690.0), g, 6), rtol=1e-12, atol=0)
+    torch.testing.assert_close(q, kernel(PowerTable(base, 690.0), g, 6), rtol=1e-12, atol=0)
 
 
 # -- what is refused ------------------------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ def test_eigenvectors_of_rates_without_detailed_balance_are_refused():
 
 
 def test_a_sparse_series_that_would_never_end_is_refused():
-    base = (100 * rates.nearest_neighbour(5)).to_sparse()
+    base = (100 * rate_matrices.nearest_neighbour(5)).to_sparse()
     with pytest.raises(ValueError, match=r"over a clock of 690 take a series of .* terms, more than 20000: use a schedule"):
         Series(base, 690.0)
     Series(base, 10.0)

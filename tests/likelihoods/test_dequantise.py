@@ -11,7 +11,7 @@ from unnoise.laws import sum_coordinates
 from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
 from unnoise.likelihoods.dequantise import Dequantised, UniformDequantisation, VariationalDequantisation
 from unnoise.likelihoods.flow import ProbabilityFlow
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 
 WIDTH, LOW, BINS = 0.4, -2.0, 10
 WEIGHTS = torch.tensor([0.3, 0.7], dtype=torch.float64)
@@ -63,7 +63,7 @@ def bins(*shape: int) -> Tensor:
 
 def ask(method: Dequantised, k: Tensor, seed: int = 0):
     denoiser = un.oracles.normal(un.Gaussian(tuple(k.shape[1:])), torch.zeros(k.shape[1:]), torch.eye(k[0].numel()))
-    return method.log_prob(denoiser, k, Noise(seed, len(k)), {})
+    return method.log_prob(denoiser, k, NoiseSource(seed, len(k)), {})
 
 
 NODES = (torch.arange(2000, dtype=torch.float64) + 0.5) / 2000
@@ -152,7 +152,7 @@ def test_training_closes_most_of_the_gap():
     weight = log_mass(k).exp()
 
     def loss(seed: int) -> Tensor:
-        x, log_q = method.draw(k, Noise(seed, len(k)))
+        x, log_q = method.draw(k, NoiseSource(seed, len(k)))
         return (weight * (log_q - density(x).log() + log_mass(k))).sum() / weight.sum()
 
     before = float(sum(loss(1000 + i).detach() for i in range(20)) / 20)
@@ -172,7 +172,7 @@ def test_a_network_of_one_s_own():
     own, lines = VariationalDequantisation((2,), BINS, Constant()), VariationalDequantisation((2,), BINS)
     with torch.no_grad():
         lines.constant.copy_(torch.tensor([0.5, -0.2]).expand(2, 2))
-    k, v = bins(20, 2), Noise(3, 20).uniform((2,))
+    k, v = bins(20, 2), NoiseSource(3, 20).uniform((2,))
     for a, b in zip(own(k, v), lines(k, v), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
 
@@ -183,12 +183,12 @@ def test_through_the_flow():
     oracle = un.oracles.normal(process, torch.zeros(2), 0.25 * torch.eye(2))
     k = torch.tensor([[4, 5], [3, 6]])
     method = Dequantised(ProbabilityFlow(rtol=1e-5, atol=1e-5), WIDTH, LOW, draws=64)
-    value, info = method.log_prob(oracle, k, Noise(0, 2), {})
+    value, info = method.log_prob(oracle, k, NoiseSource(0, 2), {})
     low = LOW + WIDTH * k.double()
     std = (0.25 * (1 - process.cutoff) ** 2 + process.cutoff**2) ** 0.5
     told = sum_coordinates((torch.special.ndtr((low + WIDTH) / std) - torch.special.ndtr(low / std)).log())
     assert bool(((value - told).abs() < 5 * info.error).all()) and float(info.error.max()) < 0.1
-    alone = torch.cat([method.log_prob(oracle, k[i : i + 1], Noise(0, torch.tensor([i])), {})[0] for i in range(2)])
+    alone = torch.cat([method.log_prob(oracle, k[i : i + 1], NoiseSource(0, torch.tensor([i])), {})[0] for i in range(2)])
     assert torch.equal(value, alone)
 
 
@@ -202,7 +202,7 @@ def test_conditions_are_repeated_with_the_draws():
 
     denoiser = un.oracles.normal(un.Gaussian(()), torch.zeros(()), torch.eye(1))
     Dequantised(Spy(), WIDTH, LOW, draws=3).log_prob(
-        denoiser, torch.tensor([1, 2]), Noise(0, 2), {"y": torch.tensor([5, 6])}
+        denoiser, torch.tensor([1, 2]), NoiseSource(0, 2), {"y": torch.tensor([5, 6])}
     )
     assert seen["y"].tolist() == [5, 6] * 3
     assert len(set(seen["rows"].tolist())) == 6

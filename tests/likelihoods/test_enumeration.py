@@ -11,8 +11,8 @@ from unnoise.generators.kolmogorov import matrices, solve, states
 from unnoise.likelihoods import enumerate as module
 from unnoise.likelihoods import forward
 from unnoise.likelihoods.enumerate import Enumeration, clean_law, coordinate_laws
-from unnoise.noise import Noise
-from unnoise.spaces import batch_size, map_leaves
+from unnoise.noise import NoiseSource
+from unnoise.tree import batch_size, map_leaves
 from unnoise.verify.wrong import Perturbed
 
 
@@ -53,7 +53,7 @@ def pair_oracle(process=None):
 
 
 def _conditional(space, seed: int) -> torch.Tensor:
-    return Noise(seed, 3).normal((*space.shape, space.size)).log_softmax(-1)
+    return NoiseSource(seed, 3).normal((*space.shape, space.size)).log_softmax(-1)
 
 
 def every(denoiser):
@@ -62,7 +62,7 @@ def every(denoiser):
 
 def table_of(denoiser, **options):
     x = every(denoiser)
-    log_p, info = Enumeration(**options).log_prob(denoiser, x, Noise(0, batch_size(x)), {})
+    log_p, info = Enumeration(**options).log_prob(denoiser, x, NoiseSource(0, batch_size(x)), {})
     return x, log_p, info
 
 
@@ -255,7 +255,7 @@ class Conditioned(nn.Module):
 
 def test_conditions():
     denoiser = un.Denoiser(Conditioned(), un.Masking(2, (2,)))
-    x, noise = torch.tensor([[0, 1], [1, 1], [0, 0]]), Noise(0, 3)
+    x, noise = torch.tensor([[0, 1], [1, 1], [0, 0]]), NoiseSource(0, 3)
     logits = torch.tensor([[0.3, -0.2]]).expand(3, 2)
     log_p, _ = Enumeration().log_prob(denoiser, x, noise, {"logits": logits, "scale": 2.0})
     expected = (2 * logits[0]).double().log_softmax(-1)[x].sum(1)
@@ -268,10 +268,10 @@ def test_conditions():
 def test_refusals():
     with pytest.raises(TypeError, match="not finite.*PathWeighted"):
         oracle = un.oracles.normal(un.Gaussian((1,)), torch.zeros(1).double(), torch.eye(1).double())
-        Enumeration().log_prob(oracle, torch.zeros(1, 1).double(), Noise(0, 1), {})
+        Enumeration().log_prob(oracle, torch.zeros(1, 1).double(), NoiseSource(0, 1), {})
     big = un.Denoiser(nn.Identity(), un.Masking(3, (10,)))
     with pytest.raises(ValueError, match="1048576 states, too many to enumerate.*100000.*PathWeighted"):
-        Enumeration().log_prob(big, torch.zeros(1, 10, dtype=torch.int64), Noise(0, 1), {})
+        Enumeration().log_prob(big, torch.zeros(1, 10, dtype=torch.int64), NoiseSource(0, 1), {})
     with pytest.raises(ValueError, match="tolerance = 0"):
         Enumeration(tolerance=0.0)
 
@@ -290,7 +290,7 @@ def test_uniformization_is_the_exponential():
     process = un.Uniform(3, (2,))
     jumps = forward.Jumps(process.state_space)
     for size in (1e-3, 1.0, 300.0):
-        rates = size * Noise(0, 1).uniform((len(jumps.target),))[0]
+        rates = size * NoiseSource(0, 1).uniform((len(jumps.target),))[0]
         dense = torch.zeros(9, 9, dtype=torch.float64).index_put((jumps.target, jumps.source), rates, accumulate=True)
         dense = dense - torch.diag(dense.sum(0))
         p = law_on(9)

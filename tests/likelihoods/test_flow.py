@@ -22,7 +22,7 @@ import unnoise as un
 from unnoise.denoiser import AnyDenoiser
 from unnoise.likelihoods import flow
 from unnoise.likelihoods.flow import ProbabilityFlow
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.oracles.leaves import GaussianLeaf
 from unnoise.samplers.runge_kutta import RungeKutta
 
@@ -49,13 +49,13 @@ def bumps(name: str, dimension: int, **options):
 
 def points(oracle, rows: int = 5) -> Tensor:
     """Draws, and one point far out."""
-    x = oracle.draw(Noise(5, rows))
+    x = oracle.draw(NoiseSource(5, rows))
     return torch.cat([x, x[:1] + 2])
 
 
 def ask(method: ProbabilityFlow, oracle, x, rows=None, **condition):
     rows = torch.arange(len(x)) if rows is None else rows
-    return method.log_prob(oracle, x, Noise(7, rows), condition)
+    return method.log_prob(oracle, x, NoiseSource(7, rows), condition)
 
 
 def from_truth(oracle, **options) -> ProbabilityFlow:
@@ -158,8 +158,8 @@ def test_a_product_of_numbers():
         "b": GaussianLeaf(means[:, 0], torch.full((2, 1, 1), 0.2, dtype=torch.float64)),
     }
     oracle = un.oracles.Components(process, torch.tensor([0.4, 0.6]), leaves)
-    x = oracle.draw(Noise(5, 4))
-    value, info = from_truth(oracle, rtol=1e-5, atol=1e-5).log_prob(oracle, x, Noise(7, 4), {})
+    x = oracle.draw(NoiseSource(5, 4))
+    value, info = from_truth(oracle, rtol=1e-5, atol=1e-5).log_prob(oracle, x, NoiseSource(7, 4), {})
     torch.testing.assert_close(value, oracle.log_marginal(x, process.cutoff), rtol=0, atol=1e-4)
     assert info.dimension == 3
 
@@ -266,7 +266,7 @@ def test_probes_of_half_the_variance_are_seen():
 def test_the_law_of_the_probes():
     """40,000 numbers; 5 standard errors are passed by chance with probability 6e-7 each."""
     for probe, fourth in (("rademacher", 1.0), ("gaussian", 3.0)):
-        first, second = ProbabilityFlow("hutchinson", 2, probe)._probes(Noise(1, 10_000), 4)
+        first, second = ProbabilityFlow("hutchinson", 2, probe)._probes(NoiseSource(1, 10_000), 4)
         for moment, mean, variance in (
             (first, 0.0, 1.0),
             (first.square(), 1.0, fourth - 1),
@@ -275,7 +275,7 @@ def test_the_law_of_the_probes():
             (first[1:] * first[:-1], 0.0, 1.0),
         ):
             assert abs(float(moment.mean()) - mean) <= 5 * (variance / moment.numel()) ** 0.5
-    assert set(ProbabilityFlow("hutchinson")._probes(Noise(1, 100), 3)[0].flatten().tolist()) == {-1.0, 1.0}
+    assert set(ProbabilityFlow("hutchinson")._probes(NoiseSource(1, 100), 3)[0].flatten().tolist()) == {-1.0, 1.0}
 
 
 PROBES, QUANTILE = 16, 1.753  # Student's t with 15 degrees of freedom, 95 %: a nominal coverage of 90 %
@@ -289,7 +289,7 @@ def check_coverage() -> None:
     rate, rows = sum(comb(PROBES, k) for k in covered) / 2**PROBES, 400
     assert abs(rate - 0.923) < 1e-3
     process, oracle = linear_flow(2)
-    x = oracle.draw(Noise(2, rows))
+    x = oracle.draw(NoiseSource(2, rows))
     told, _ = gaussian_truth(process, x, 0.01, torch.zeros(2, dtype=torch.float64), COV[:2, :2], EYE)
     method = ProbabilityFlow("hutchinson", PROBES, rtol=1e-5, atol=1e-5, cutoff=0.01)
     value, info = ask(method, oracle, x)

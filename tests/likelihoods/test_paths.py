@@ -12,8 +12,8 @@ from unnoise.generators.kolmogorov import states
 from unnoise.likelihoods import paths as module
 from unnoise.likelihoods.enumerate import Enumeration
 from unnoise.likelihoods.paths import Graded, PathWeighted, log_decode, weighted
-from unnoise.noise import Noise
-from unnoise.spaces import batch_size, map_leaves
+from unnoise.noise import NoiseSource
+from unnoise.tree import batch_size, map_leaves
 from unnoise.verify.wrong import Perturbed
 
 GRID = torch.tensor([0.0, 0.2, 0.5, 1.0], dtype=torch.float64)
@@ -37,7 +37,7 @@ def pair(process=None):
     process = process or un.Product(a=un.Masking(2, (1,)), b=un.Uniform(3, (1,)))
     base = process.process if isinstance(process, un.Chain) else process
     leaves = {
-        name: un.oracles.CategoricalLeaf(Noise(i, 3).normal((*leaf.space.shape, leaf.space.size)).log_softmax(-1))
+        name: un.oracles.CategoricalLeaf(NoiseSource(i, 3).normal((*leaf.space.shape, leaf.space.size)).log_softmax(-1))
         for i, (name, leaf) in enumerate(base.leaves.items())
     }
     return un.oracles.Components(process, torch.tensor([0.2, 0.5, 0.3]), leaves)
@@ -45,7 +45,7 @@ def pair(process=None):
 
 def run(denoiser, x0, seed=0, rows=None, **options):
     rows = torch.arange(batch_size(x0)) if rows is None else rows
-    return PathWeighted(**options).log_prob(denoiser, x0, Noise(seed, rows), {})
+    return PathWeighted(**options).log_prob(denoiser, x0, NoiseSource(seed, rows), {})
 
 
 def tiled(x, n):
@@ -128,13 +128,13 @@ def test_one_path_is_the_bound_and_more_are_tighter(name):
 def test_many_paths_are_the_chains_law(name):
     model = CHAINS[name]()
     x = states(model.process.space)
-    exact, _ = Enumeration().log_prob(model, x, Noise(0, batch_size(x)), {})
+    exact, _ = Enumeration().log_prob(model, x, NoiseSource(0, batch_size(x)), {})
     log_p, info = run(model, x, paths=4000)
     assert bool((info.effective > 400).all()) and float(info.error.max()) < 0.05
     assert bool(((log_p - exact).abs() < SIGMAS * info.error).all())
 
 
-@pytest.mark.parametrize("variance", [None, un.variances.Forward()], ids=["posterior", "forward"])
+@pytest.mark.parametrize("variance", [None, un.variances.ForwardVariance()], ids=["posterior", "forward"])
 def test_gaussian_chains_have_a_gaussian_law(variance):
     """Its mean and variance go down the chain by x_s = k x_t + c + noise, and through the decoder."""
     model = gaussian_chain(variance)
@@ -185,7 +185,7 @@ def exact_kernels():
     arriving = un.oracles.poisson_mixture(un.Thinning((1,), immigration=2.0), torch.ones(1), torch.tensor([[4.0]]).double())
     yield pytest.param(arriving, torch.tensor([[0], [3]]), {"steps": 5}, id="arriving counts")
     normal = gaussian_chain()
-    normal = WithVariance(normal, un.variances.Optimal(normal.clean_variance))
+    normal = WithVariance(normal, un.variances.OptimalVariance(normal.clean_variance))
     yield pytest.param(normal, torch.tensor([[0.9], [-0.2]]).double(), {"decoder": normal.oracle.decoder}, id="gaussian")
 
 
@@ -204,7 +204,10 @@ def test_numbers_and_categories_approach_the_oracle():
     """
     oracle = mixed_chain()
     oracle = oracle.predicting(None, oracle.process.process)
-    model, narrow = WithVariance(oracle, un.variances.Forward()), WithVariance(oracle, un.variances.Posterior())
+    model, narrow = (
+        WithVariance(oracle, un.variances.ForwardVariance()),
+        WithVariance(oracle, un.variances.PosteriorVariance()),
+    )
     x = {"n": torch.tensor([[-1.0], [0.3], [0.9]]).double(), "c": torch.tensor([0, 1, 0])}
     gaps, errors = [], []
     for steps in (16, 128):
@@ -263,14 +266,14 @@ def test_conditions_go_with_their_rows(monkeypatch):
     denoiser = un.Denoiser(Conditioned(), un.Masking(2, (3,)))
     x, logits = torch.tensor([[0, 1, 1], [1, 1, 0]]), torch.tensor([[0.3, -0.2], [1.0, 0.0]])
     monkeypatch.setattr(module, "ENTRIES", 30)
-    log_p, _ = PathWeighted(3, steps=4).log_prob(denoiser, x, Noise(0, 2), {"logits": logits})
+    log_p, _ = PathWeighted(3, steps=4).log_prob(denoiser, x, NoiseSource(0, 2), {"logits": logits})
     expected = logits.double().log_softmax(-1).gather(1, x).sum(1)  # constant weights: the coordinates are independent
     assert torch.allclose(log_p, expected, atol=1e-5)
 
 
 def test_error_of_the_logarithm_of_a_mean():
     """(K/S - 1)/(K - 1) is the delta method's estimate, and over many rows the spread of the answers."""
-    log_w = 0.5 * Noise(0, 4000).normal((64,)).T
+    log_w = 0.5 * NoiseSource(0, 4000).normal((64,)).T
     value, error, effective = weighted(log_w)
     w = log_w.exp()
     assert torch.allclose(value, w.mean(0).log(), atol=1e-12)
@@ -347,7 +350,7 @@ def test_mutants_are_caught(monkeypatch, target, wrong):
     grid = torch.tensor([0.1, 0.4, 0.8], dtype=torch.float64)
     model = table(un.Chain(un.Uniform(2, (2,)), grid), 0.7)
     x = states(model.process.space)
-    exact, _ = Enumeration().log_prob(model, x, Noise(0, 4), {})
+    exact, _ = Enumeration().log_prob(model, x, NoiseSource(0, 4), {})
 
     def agrees():
         log_p, info = run(model, x, paths=1000)

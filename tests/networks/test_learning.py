@@ -18,7 +18,7 @@ def fitted(oracle, process, steps, rows, rate, **options):
     generator = torch.Generator().manual_seed(0)
     for step in range(steps):
         index = torch.randint(20_000, (rows,), generator=generator)
-        x0 = un.spaces.map_leaves(lambda v: v[index], data)  # noqa: B023
+        x0 = un.tree.map_leaves(lambda v: v[index], data)  # noqa: B023
         optimizer.zero_grad()
         objective(x0, un.NoiseSource(step, rows)).loss.mean().backward()
         optimizer.step()
@@ -28,7 +28,7 @@ def fitted(oracle, process, steps, rows, rate, **options):
 
 def data_of(oracle, rows, seed):
     x0 = oracle.draw(un.NoiseSource(seed, rows))
-    return un.spaces.map_leaves(lambda v: v.float() if v.is_floating_point() else v, x0)
+    return un.tree.map_leaves(lambda v: v.float() if v.is_floating_point() else v, x0)
 
 
 @torch.no_grad()

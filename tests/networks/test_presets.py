@@ -66,7 +66,7 @@ def data(process, rows=ROWS, seed=0):
     generator = torch.Generator().manual_seed(seed)
 
     def leaf(space):
-        if isinstance(space, un.spaces.Product):
+        if isinstance(space, un.spaces.ProductSpace):
             return {name: leaf(part) for name, part in space.leaves.items()}
         if isinstance(space, un.Euclidean):
             return torch.randn(rows, *space.shape, generator=generator)
@@ -167,7 +167,7 @@ def test_bfloat16_autocast_agrees_with_float32(kind):
         a, b = a[possible], b[possible].float()
         assert float(a.std()) > 0.02 or a.numel() < 10
         assert float((a - b).norm() / a.norm()) < 0.05
-    double = network(un.spaces.map_leaves(lambda v: v.double() if v.is_floating_point() else v, x), t)
+    double = network(un.tree.map_leaves(lambda v: v.double() if v.is_floating_point() else v, x), t)
     torch.testing.assert_close(double, exact)
 
 

@@ -19,7 +19,7 @@ class Centre(torch.nn.Module):
 def test_gaussian_decoder_is_its_own_entropy():
     process = un.Gaussian((2,), un.schedules.Linear())
     x0 = torch.randn(4, 2, dtype=torch.float64)
-    value = decoders.Gaussian().nll(process, None, x0, None, 0.1)
+    value = decoders.GaussianDecoder().nll(process, None, x0, None, 0.1)
     std = 0.1 / 0.9
     assert torch.allclose(value, torch.full((4,), 2 * (log(std) + 0.5 * log(2 * pi * e)), dtype=torch.float64), atol=1e-12)
 
@@ -31,7 +31,7 @@ def test_gaussian_decoder_by_drawing_agrees_with_its_closed_form():
     x_eps = process.marginal(x0, eps).draw(un.NoiseSource(0, n))
     std = torch.tensor(0.2 / 0.8, dtype=torch.float64)
     drawn = 0.5 * ((x0 - x_eps / 0.8) / std).square().squeeze(1) + std.log() + 0.5 * log(2 * pi)
-    exact = decoders.Gaussian().nll(process, None, x0[:1], None, eps).item()
+    exact = decoders.GaussianDecoder().nll(process, None, x0[:1], None, eps).item()
     assert abs(drawn.mean().item() - exact) < 4 * drawn.std().item() / n**0.5
 
 
@@ -65,7 +65,7 @@ def test_categorical_decoder_is_the_posterior():
     x0, x_eps, eps = torch.tensor([[0, 1]]), torch.tensor([[0, 2]]), 0.1
     # a uniform law: the posterior of each coordinate is its own likelihood, normalised
     stay, move = 0.9 + 0.1 / 3, 0.1 / 3
-    value = decoders.Categorical().nll(process, oracle(x_eps, eps), x0, x_eps, eps).item()
+    value = decoders.CategoricalDecoder().nll(process, oracle(x_eps, eps), x0, x_eps, eps).item()
     assert value == pytest.approx(-log(stay) - log(move), abs=1e-12)
 
 
@@ -113,8 +113,10 @@ def test_learned_variance_between_its_ends():
         def forward(self, x, t):
             return super().forward(x, t), torch.full_like(x, self.v)
 
-    for v, fixed in ((0.0, un.variances.Posterior()), (1.0, un.variances.Forward())):
-        learned = un.bound(un.Denoiser(Pair(v), chain, un.Clean, variance=un.variances.Learned()), x0, exact=True).total
+    for v, fixed in ((0.0, un.variances.PosteriorVariance()), (1.0, un.variances.ForwardVariance())):
+        learned = un.bound(
+            un.Denoiser(Pair(v), chain, un.Clean, variance=un.variances.LearnedVariance()), x0, exact=True
+        ).total
         plain = un.bound(un.Denoiser(Centre(), chain, un.Clean, variance=fixed), x0, exact=True).total
         torch.testing.assert_close(learned, plain, atol=1e-12, rtol=0)
 

@@ -110,7 +110,9 @@ def test_bound(name, kind):
     """The whole bound at one random time per row, reconstruction included."""
     process = PROCESSES[name]()
     x0, network = random_data(process), Fixed()
-    decoder = un.decoders.Gaussian(network=True) if isinstance(process, un.Gaussian) else un.decoders.Categorical()
+    decoder = (
+        un.decoders.GaussianDecoder(network=True) if isinstance(process, un.Gaussian) else un.decoders.CategoricalDecoder()
+    )
     if kind in (un.Ratio, un.Rates):
         decoder = Nothing()  # those of an arbitrary network belong to no clean law, so there is no posterior to decode by
     objective = un.Objective(un.Denoiser(network, process, kind), decoder=decoder, cutoff=0.05)
@@ -143,7 +145,7 @@ def test_learned_variance(kind):
     """Both outputs of a network that returns (prediction, v) receive the gradient of the kernels' KL."""
     process = PROCESSES["gaussian"]()
     x0, network = random_data(process), Fixed()
-    denoiser = un.Denoiser(network, un.Chain(process, GRID), kind, variance=un.variances.Learned())
+    denoiser = un.Denoiser(network, un.Chain(process, GRID), kind, variance=un.variances.LearnedVariance())
     objective = un.Objective(denoiser, times=un.Grid())
 
     def total(value, v):
@@ -283,10 +285,10 @@ class Power(schedules.Schedule):
         super().__init__()
         self.power = torch.nn.Parameter(torch.tensor(power, dtype=F64))
 
-    def _alpha(self, t):
+    def exact_alpha(self, t):
         return 1 - t**self.power
 
-    def _sigma(self, t):
+    def exact_sigma(self, t):
         return t**self.power
 
 
@@ -312,7 +314,7 @@ LEARNED = {
     "uniform-exact": (lambda s: un.Uniform(3, 2, s), {"exact": True, "times": un.Quadrature(12)}),
     "uniform-chain": (lambda s: un.Uniform(3, 2, s), {"grid": GRID, "exact": True}),
     "masking-exact": (lambda s: un.Masking(3, 2, s), {"exact": True, "times": un.Quadrature(12)}),
-    "masking-count": (lambda s: un.Masking(3, 2, s), {"times": un.Count(4), "cutoff": 0.1}),
+    "masking-count": (lambda s: un.Masking(3, 2, s), {"times": un.MaskedCount(4), "cutoff": 0.1}),
 }
 
 

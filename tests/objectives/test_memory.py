@@ -56,7 +56,7 @@ CASES = {
     "uniform-chain": (lambda: un.Chain(un.Uniform(SIZE, (LENGTH,)), 4), un.Posterior),
     "interpolation": (lambda: un.Interpolation(SIZE, (LENGTH,), own_law()), un.Posterior),
     "interpolation-ratio": (lambda: un.Interpolation(SIZE, (LENGTH,), own_law()), un.Ratio),
-    "interpolation-mask": (lambda: un.Interpolation(SIZE, (LENGTH,), un.noises.uniform_with_mask(SIZE)), un.Posterior),
+    "interpolation-mask": (lambda: un.Interpolation(SIZE, (LENGTH,), un.noise_laws.uniform_with_mask(SIZE)), un.Posterior),
     "interpolation-chain": (lambda: un.Chain(un.Interpolation(SIZE, (LENGTH,), own_law()), 4), un.Posterior),
     "mixture": (mixture, un.Posterior),
     "mixture-chain": (lambda: un.Chain(mixture(), 4), un.Posterior),
@@ -91,7 +91,7 @@ def test_noising_needs_no_row_of_categories(make):
 @pytest.mark.parametrize(
     ("make", "most"),
     [
-        (lambda: un.Interpolation(SIZE, (LENGTH,), un.noises.uniform_with_mask(SIZE)), BATCH * LENGTH),
+        (lambda: un.Interpolation(SIZE, (LENGTH,), un.noise_laws.uniform_with_mask(SIZE)), BATCH * LENGTH),
         (lambda: un.Interpolation(SIZE, (LENGTH,), own_law()), SIZE),  # the law itself, once for all rows
         (mixture, 2 * BATCH * LENGTH),  # which of the two laws, for each coordinate
     ],

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import unnoise as un
-from unnoise.noise import Noise
-from unnoise.objectives import MixedCount, Observed
-from unnoise.objectives.mixed_count import default_times
+from unnoise.noise import NoiseSource
+from unnoise.objectives import MixedTimes, Observed
+from unnoise.objectives.mixed_times import default_times
 from unnoise.objectives.times import Visits, graded_slope
 from unnoise.oracles import CategoricalLeaf, Components, GaussianLeaf
 
@@ -52,13 +52,13 @@ def masked_alone():
 
 
 def tiled(x, n):
-    return un.spaces.map_leaves(lambda leaf: leaf[:1].expand(n, *leaf.shape[1:]), x)
+    return un.tree.map_leaves(lambda leaf: leaf[:1].expand(n, *leaf.shape[1:]), x)
 
 
 def means(objective, x0, seeds, rows, of=lambda bound: bound.diffusion):
     """Independent estimates, each the mean over a stratified batch of copies of a row."""
     many = tiled(x0, rows)
-    return torch.stack([of(objective(many, Noise(seed, rows))).mean() for seed in range(seeds)])
+    return torch.stack([of(objective(many, NoiseSource(seed, rows))).mean() for seed in range(seeds)])
 
 
 def errors(sample, exact):
@@ -66,7 +66,7 @@ def errors(sample, exact):
     return abs(float(sample.mean()) - exact) / float(sample.std() / len(sample) ** 0.5)
 
 
-class Careless(MixedCount):
+class Careless(MixedTimes):
     """A mutant: every row is weighted as if it were masked as the process does it."""
 
     def visit(self, process, x0, low, noise, observed=None):
@@ -74,7 +74,7 @@ class Careless(MixedCount):
         return Visits(visits.t, graded_slope(visits.t, low, self.power), visits.x_t)
 
 
-class Uncounted(MixedCount):
+class Uncounted(MixedTimes):
     """A mutant: a row whose masked leaf is observed still has a share for it."""
 
     def visit(self, process, x0, low, noise, observed=None):
@@ -85,16 +85,16 @@ class Uncounted(MixedCount):
 @pytest.mark.parametrize(("build", "draws"), [(table, 1), (table, 2), (two_masked, 1), (masked_alone, 1)])
 def test_unbiased_for_the_exact_bound(build, draws):
     oracle = build()
-    x0 = oracle.draw(Noise(7, 1))
+    x0 = oracle.draw(NoiseSource(7, 1))
     exact = un.bound(oracle, x0, exact=True, cutoff=LOW).diffusion.item()
-    found = means(un.Objective(oracle, times=MixedCount(draws), cutoff=LOW), x0, SEEDS, ROWS)
+    found = means(un.Objective(oracle, times=MixedTimes(draws), cutoff=LOW), x0, SEEDS, ROWS)
     assert errors(found, exact) < 4 and float(found.std()) / SEEDS**0.5 < 0.02 * exact
 
 
 @pytest.mark.parametrize("build", [table, two_masked, masked_alone])
 def test_a_careless_weight_shows(build):
     oracle = build()
-    x0 = oracle.draw(Noise(7, 1))
+    x0 = oracle.draw(NoiseSource(7, 1))
     exact = un.bound(oracle, x0, exact=True, cutoff=LOW).diffusion.item()
     assert errors(means(un.Objective(oracle, times=Careless(), cutoff=LOW), x0, SEEDS, ROWS), exact) > 5
 
@@ -110,7 +110,7 @@ class Fixed(Observed):
 def test_unbiased_given_observed_leaves(known):
     """Given the number: -log q(c | x).  Given the categories: the number's own bound, in the mixture they leave."""
     oracle = table()
-    x0 = oracle.draw(Noise(7, 1))
+    x0 = oracle.draw(NoiseSource(7, 1))
     if known == "x":
         both = oracle.log_prob({"c": un.spaces.Finite(3, 2).states(), "x": x0["x"].expand(9, -1)})
         exact, low = float(both.logsumexp(0) - oracle.log_prob(x0)[0]), 1e-5
@@ -120,7 +120,7 @@ def test_unbiased_given_observed_leaves(known):
         exact, low = un.bound(alone, x0["x"], exact=True, cutoff=LOW).diffusion.item(), LOW
     else:
         exact, low = un.bound(oracle, x0, exact=True, cutoff=LOW).diffusion.item(), LOW
-    objective = Fixed(oracle, times=MixedCount(), cutoff=low)
+    objective = Fixed(oracle, times=MixedTimes(), cutoff=low)
     objective.known = known
     found = means(objective, x0, SEEDS, ROWS)
     assert errors(found, exact) < 4
@@ -138,51 +138,51 @@ def many_columns():
 
 def test_weights_are_bounded_and_estimates_spread_less():
     oracle, rows, low = many_columns(), 8000, 1e-4
-    process, x0 = oracle.process, oracle.draw(Noise(3, 8000))
+    process, x0 = oracle.process, oracle.draw(NoiseSource(3, 8000))
     share = 8 / (8 + 2 * torch.tensor(1 / low, dtype=F64).log())
     largest = {}
-    for rule in (MixedCount(), un.Importance()):
-        visits = rule.visit(process, x0, low, Noise(0, rows))
+    for rule in (MixedTimes(), un.Importance()):
+        visits = rule.visit(process, x0, low, NoiseSource(0, rows))
         t = visits.t[0]
-        x_t = visits.x_t if visits.x_t is not None else process.marginal(x0, t).draw(Noise(0, rows))
+        x_t = visits.x_t if visits.x_t is not None else process.marginal(x0, t).draw(NoiseSource(0, rows))
         masked = (x_t["c"] == 6).sum(1)  # the linear schedule: hazard 1/t
         largest[type(rule)] = float((visits.weight[0] * masked / t).max())
-        if isinstance(rule, MixedCount):
+        if isinstance(rule, MixedTimes):
             assert bool((visits.weight[0] <= graded_slope(t, low, 16.0) / (1 - share) * (1 + 1e-9)).all())
-            assert largest[MixedCount] <= 8 * (1 - low) / share * (1 + 1e-9)
+            assert largest[MixedTimes] <= 8 * (1 - low) / share * (1 + 1e-9)
     spread = {
-        type(rule): un.Objective(oracle, times=rule)(tiled(x0, rows), Noise(1, rows)).diffusion
-        for rule in (MixedCount(), un.Importance())
+        type(rule): un.Objective(oracle, times=rule)(tiled(x0, rows), NoiseSource(1, rows)).diffusion
+        for rule in (MixedTimes(), un.Importance())
     }
-    assert float(spread[MixedCount].std()) < 0.85 * float(spread[un.Importance].std())
-    assert float(spread[MixedCount].max()) < 0.7 * float(spread[un.Importance].max())
+    assert float(spread[MixedTimes].std()) < 0.85 * float(spread[un.Importance].std())
+    assert float(spread[MixedTimes].max()) < 0.7 * float(spread[un.Importance].max())
 
 
 def test_workers_together_visit_what_one_would(monkeypatch):
     oracle, rows = table(), 24
-    x0 = oracle.draw(Noise(1, rows))
-    whole = MixedCount().visit(oracle.process, x0, LOW, Noise(5, rows))
+    x0 = oracle.draw(NoiseSource(1, rows))
+    whole = MixedTimes().visit(oracle.process, x0, LOW, NoiseSource(5, rows))
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     for rank in (0, 1):
         monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
         mine = torch.arange(12) + 12 * rank
-        part = un.spaces.map_leaves(lambda leaf, mine=mine: leaf[mine], x0)
-        visits = MixedCount().visit(oracle.process, part, LOW, Noise(5, mine))
+        part = un.tree.map_leaves(lambda leaf, mine=mine: leaf[mine], x0)
+        visits = MixedTimes().visit(oracle.process, part, LOW, NoiseSource(5, mine))
         torch.testing.assert_close(visits.t[0], whole.t[0][mine], rtol=1e-12, atol=0)
         torch.testing.assert_close(visits.weight[0], whole.weight[0][mine], rtol=1e-12, atol=0)
         assert torch.equal(visits.x_t["c"], whole.x_t["c"][mine])
 
 
 def test_defaults_and_refusals():
-    assert isinstance(default_times(table().process), MixedCount)
-    assert isinstance(default_times(two_masked().process), MixedCount)
-    assert isinstance(default_times(un.Masking(3, 4)), un.Count)
+    assert isinstance(default_times(table().process), MixedTimes)
+    assert isinstance(default_times(two_masked().process), MixedTimes)
+    assert isinstance(default_times(un.Masking(3, 4)), un.MaskedCount)
     assert type(default_times(un.Product(x=un.Gaussian((1,)), c=un.Uniform(3, 1)))) is un.Importance
     chain = table().predicting(process=un.Chain(table().process, 8))
     assert type(un.Objective(chain).times) is un.Importance  # its own states are drawn there
     with pytest.raises(TypeError, match="masked leaf"):
-        MixedCount().visit(un.Uniform(3, 1), torch.zeros(2, 1).long(), 0.0, Noise(0, 2))
-    x0 = un.spaces.map_leaves(lambda v: v.float() if v.dtype is F64 else v, table().draw(Noise(1, 8)))
-    visits = MixedCount().visit(table().process, x0, LOW, Noise(5, 8))
+        MixedTimes().visit(un.Uniform(3, 1), torch.zeros(2, 1).long(), 0.0, NoiseSource(0, 2))
+    x0 = un.tree.map_leaves(lambda v: v.float() if v.dtype is F64 else v, table().draw(NoiseSource(1, 8)))
+    visits = MixedTimes().visit(table().process, x0, LOW, NoiseSource(5, 8))
     assert visits.weight.dtype is F64 and visits.x_t["x"].dtype is torch.float32

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import unnoise as un
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.objectives import Observed
 
 PROBS = torch.tensor([0.3, 0.7], dtype=torch.float64)
@@ -29,13 +29,13 @@ def conditional(known, x0, cutoff=0.02):
     """The integral over time by quadrature, the state drawn many times."""
     objective = Fixed(mixed(), times=un.Quadrature(24), cutoff=cutoff)
     objective.known = known
-    return objective(x0, Noise(3, len(x0["c"]))).loss
+    return objective(x0, NoiseSource(3, len(x0["c"]))).loss
 
 
 def test_given_the_category_the_number_has_its_own_bound():
     """The diffusion of x given c is that of the component alone, with the same draws."""
     n = 200
-    x0 = {"x": Noise(1, n).normal((1,)) * 0.5 + 1, "c": torch.ones(n, 1).long()}
+    x0 = {"x": NoiseSource(1, n).normal((1,)) * 0.5 + 1, "c": torch.ones(n, 1).long()}
     found = conditional("c", x0).mean()
     alone = un.oracles.normal(un.Gaussian((1,), un.schedules.Cosine()), MEANS[1], VARIANCES[1])
     exact = un.bound(alone, x0["x"], exact=True, cutoff=0.02).diffusion
@@ -55,14 +55,14 @@ def test_given_the_number_the_category_has_its_posterior():
 
 def test_rows_without_observed_leaves_have_the_plain_bound():
     n = 64
-    x0 = {"x": Noise(1, n).normal((1,)), "c": (torch.arange(n) % 2).unsqueeze(1)}
+    x0 = {"x": NoiseSource(1, n).normal((1,)), "c": (torch.arange(n) % 2).unsqueeze(1)}
     objective = Observed(mixed(), share=0.0, times=un.Quadrature(8))
     plain = un.Objective(mixed(), times=un.Quadrature(8))
-    torch.testing.assert_close(objective(x0, Noise(5, n)).loss, plain(x0, Noise(5, n)).diffusion)
+    torch.testing.assert_close(objective(x0, NoiseSource(5, n)).loss, plain(x0, NoiseSource(5, n)).diffusion)
 
 
 def test_sets_are_as_likely_as_said():
-    sets = Observed(mixed(), share=0.6).sets(20_000, Noise(2, 20_000))
+    sets = Observed(mixed(), share=0.6).sets(20_000, NoiseSource(2, 20_000))
     both = sets["x"] & sets["c"]
     assert not bool(both.any())
     for seen in sets.values():
@@ -82,7 +82,7 @@ def test_gradients_are_finite():
     network = Network()
     denoiser = un.Denoiser(network, mixed().process, predicts={"x": un.Velocity})
     x0 = {"x": torch.randn(256, 1), "c": torch.randint(2, (256, 1))}
-    Observed(denoiser)(x0, Noise(0, 256)).loss.mean().backward()
+    Observed(denoiser)(x0, NoiseSource(0, 256)).loss.mean().backward()
     assert all(bool(p.grad.isfinite().all()) and float(p.grad.abs().sum()) > 0 for p in network.parameters())
 
 
@@ -97,7 +97,7 @@ def test_observed_rows_are_no_measure_for_the_others():
     process = un.Product(a=un.Gaussian((2,)), b=un.Gaussian((2,)))
     denoiser = un.Denoiser(Told(), process, {"a": un.Velocity, "b": un.Velocity})
     objective = Observed(denoiser, 1.0, weighting=un.weightings.Balanced())
-    noise = Noise(0, rows)
+    noise = NoiseSource(0, rows)
     x0, t = {name: noise.at(name).normal((2,)) for name in "ab"}, noise.at("time").uniform()
     observed = objective.sets(rows, noise)
     noised = process.marginal(x0, t).draw(noise)
@@ -128,15 +128,15 @@ class Still(torch.nn.Module):
         return torch.zeros_like(x) if x.dtype.is_floating_point else torch.zeros(*x.shape, 2, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("times", [un.MixedCount, un.Importance])
+@pytest.mark.parametrize("times", [un.MixedTimes, un.Importance])
 def test_products_within_products(times):
     """A leaf that is a product is observed as a whole; what is left has its bound alone (five standard errors)."""
     inner = un.Product(x=un.Gaussian((2,)), c=un.Masking(2, (3,)))
     process = un.Product(inner=inner, b=un.Gaussian((1,)))
     n = 4000
     x0 = {
-        "inner": {"x": Noise(1, n).normal((2,)), "c": (Noise(2, n).uniform((3,)) * 2).long()},
-        "b": Noise(3, n).normal((1,)),
+        "inner": {"x": NoiseSource(1, n).normal((2,)), "c": (NoiseSource(2, n).uniform((3,)) * 2).long()},
+        "b": NoiseSource(3, n).normal((1,)),
     }
     for known, left in (("inner", process.leaves["b"]), ("b", inner)):
         kinds = {"inner": {"x": un.Velocity}, "b": un.Velocity}
@@ -144,9 +144,9 @@ def test_products_within_products(times):
         objective.sets = lambda rows, noise, known=known: {
             name: torch.full((rows,), name == known) for name in process.names
         }
-        found = objective(x0, Noise(4, n)).loss
+        found = objective(x0, NoiseSource(4, n)).loss
         free = "inner" if known == "b" else "b"
         alone = un.Denoiser(Still(), left, kinds[free])
-        own = un.Objective(alone, cutoff=0.02)(x0[free], Noise(5, n)).diffusion
+        own = un.Objective(alone, cutoff=0.02)(x0[free], NoiseSource(5, n)).diffusion
         error = ((found.var() + own.var()) / n).sqrt()
         assert found.isfinite().all() and abs(found.mean() - own.mean()) < 5 * error < 0.2 * own.mean()

@@ -20,8 +20,8 @@ INTEGRANDS = {
     "exponential": (lambda t: torch.exp(-3 * t), lambda low: (exp(-3 * low) - exp(-3)) / 3),
 }
 RULES = {
-    "uniform": rules.Uniform(),
-    "uniform-3": rules.Uniform(3),
+    "uniform": rules.UniformTimes(),
+    "uniform-3": rules.UniformTimes(3),
     "stratified": rules.Stratified(),
     "stratified-2": rules.Stratified(2),
     "importance": rules.Importance(),
@@ -57,7 +57,7 @@ def test_unbiased(name, f, integral, low):
 
 
 @pytest.mark.parametrize("draws", [1, 4])
-@pytest.mark.parametrize("kind", [rules.Uniform, rules.Stratified, rules.Importance])
+@pytest.mark.parametrize("kind", [rules.UniformTimes, rules.Stratified, rules.Importance])
 def test_more_draws_are_visits_of_their_own(kind, draws):
     visits = kind(draws).visit(PROCESS, torch.zeros(6, 1, dtype=F64), 0.1, un.NoiseSource(0, 6))
     assert visits.t.shape == (draws, 6) and len(visits.t.flatten().unique()) == 6 * draws
@@ -132,7 +132,7 @@ def test_workers_together_estimate_like_one_large_batch(monkeypatch):
     assert float(together.std()) < 0.4 * float(torch.stack(parts).std(1).mean())
 
 
-@pytest.mark.parametrize("rule", [un.Importance(), un.Count()], ids=["importance", "count"])
+@pytest.mark.parametrize("rule", [un.Importance(), un.MaskedCount()], ids=["importance", "count"])
 def test_rules_that_stratify_do_so_over_workers(monkeypatch, rule):
     process = un.Masking(3, 5)
     seen = []
@@ -151,7 +151,7 @@ def test_rules_that_stratify_do_so_over_workers(monkeypatch, rule):
 def count_visits(process, rows, low=0.0, seed=0):
     """Count's draws for a batch of identical data: n, subsets, beta and weights on the summed cross-entropy."""
     x0 = torch.zeros(rows, process.space.dimension, dtype=torch.int64)
-    visits = un.Count().visit(process, x0, low, un.NoiseSource(seed, rows))
+    visits = un.MaskedCount().visit(process, x0, low, un.NoiseSource(seed, rows))
     masked = visits.x_t == process.mask
     t = visits.t[0]
     hazard = -process.schedule.d_alpha(t) / process.schedule.beta(t)
@@ -207,7 +207,7 @@ def test_counted_bound_is_the_negative_log_likelihood_on_average(schedule):
     """The masked bound of exact posteriors is -log q(x); each estimate is at most d times the largest surprise."""
     oracle, rows = markov_oracle(schedule), 20_000
     x = oracle.draw(un.NoiseSource(5, 1))
-    value = un.bound(oracle, x.expand(rows, -1), times=un.Count(), seed=0).total
+    value = un.bound(oracle, x.expand(rows, -1), times=un.MaskedCount(), seed=0).total
     error = assert_mean(value, -float(oracle.log_prob(x)))
     assert error < 0.01 * float(value.mean())
     # a posterior of this chain is at least (0.1)^2: its surprise at most -2 log 0.1, for every draw there can ever be
@@ -228,7 +228,7 @@ def test_counting_with_a_cut_off_leaves_out_what_lies_before_it():
     denoiser = un.Denoiser(Network(), process)
     x = torch.tensor([[0, 1, 2]])
     exact = un.bound(denoiser, x, exact=True, times=un.Quadrature(40), cutoff=0.2).diffusion.item()
-    drawn = un.bound(denoiser, x.expand(40_000, -1), times=un.Count(), cutoff=0.2, seed=0).diffusion
+    drawn = un.bound(denoiser, x.expand(40_000, -1), times=un.MaskedCount(), cutoff=0.2, seed=0).diffusion
     error = assert_mean(drawn, exact)
     assert error < 0.01 * exact
     whole = un.bound(denoiser, x, exact=True, times=un.Quadrature(40)).diffusion.item()
@@ -239,8 +239,8 @@ def test_uniform_times_have_the_tail_that_counting_lacks():
     """Under the linear schedule the weight 1/t has no variance: the largest draws exceed all that counting can give."""
     oracle, rows = markov_oracle(schedules.Linear()), 20_000
     x = oracle.draw(un.NoiseSource(5, 1)).expand(rows, -1)
-    counted = un.bound(oracle, x, times=un.Count(), seed=0).total
-    uniform = un.bound(oracle, x, times=rules.Uniform(), seed=0).total
+    counted = un.bound(oracle, x, times=un.MaskedCount(), seed=0).total
+    uniform = un.bound(oracle, x, times=rules.UniformTimes(), seed=0).total
     assert float(uniform.std()) > 2 * float(counted.std())
     assert float(uniform.max()) > 20 * -2 * log(0.1) > float(counted.max())
 
@@ -250,13 +250,13 @@ def test_counting_belongs_to_masking_with_one_schedule():
     several = schedules.PerCoordinate([schedules.Linear(), schedules.Cosine()])
     for process in (un.Uniform(3, 2), un.Masking(3, 2, several)):
         with pytest.raises(TypeError, match="count-based times belong to Masking"):
-            un.Count().visit(process, x0, 0.0, un.NoiseSource(0, 2))
+            un.MaskedCount().visit(process, x0, 0.0, un.NoiseSource(0, 2))
 
 
 # -- chains -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", [None, rules.Uniform(), un.Stratified(), un.Importance()], ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize("rule", [None, rules.UniformTimes(), un.Stratified(), un.Importance()], ids=lambda r: type(r).__name__)
 @pytest.mark.parametrize("family", ["gaussian", "uniform", "masking"])
 def test_a_random_step_of_a_chain_estimates_the_sum_over_all(family, rule):
     """Each rule's own weights belong to it in discrete time too; the expectation over x_t is exact, the step is drawn."""

@@ -55,8 +55,8 @@ STATED = {
     "X0": (weightings.X0(), clean),
     "V": (weightings.V(), velocity),
     "MinSNR": (weightings.MinSNR(3.0), min_snr),
-    "EDM": (weightings.EDM(0.7), edm),
-    "Sigmoid": (weightings.Sigmoid(-1.5), sigmoid),
+    "EDM": (weightings.EDMWeighting(0.7), edm),
+    "Sigmoid": (weightings.SigmoidWeighting(-1.5), sigmoid),
 }
 
 
@@ -101,7 +101,10 @@ def test_a_schedule_per_coordinate_is_weighed_coordinate_by_coordinate():
 
 
 def test_only_the_bound_is_a_bound():
-    everything = [w for w, _ in STATED.values()] + [weightings.CrossEntropy(), weightings.Leaves(a=weightings.Simple())]
+    everything = [w for w, _ in STATED.values()] + [
+        weightings.CrossEntropy(),
+        weightings.LeafWeightings(a=weightings.Simple()),
+    ]
     assert weightings.Bound().is_bound and not any(w.is_bound for w in everything)
     process, x0, prediction, *_ = gaussian_case(SCHEDULES["linear"], un.Noise)
     exact = divergence(process.reverse(prediction.x_t, x0, prediction.t), prediction)
@@ -274,13 +277,13 @@ def test_a_gaussian_weighting_concerns_the_numbers_of_a_product_and_cross_entrop
 
 def test_leaves_name_their_own_weightings():
     case, bound = product_case(), weightings.Bound()
-    inner = weightings.Leaves(text=weightings.CrossEntropy())
-    both = weightings.Leaves(age=weightings.V(), rest=inner)
+    inner = weightings.LeafWeightings(text=weightings.CrossEntropy())
+    both = weightings.LeafWeightings(age=weightings.V(), rest=inner)
     expected = leaf_rate(weightings.V(), *case, *AGE) + leaf_rate(bound, *case, *JOB)
     expected = expected + leaf_rate(weightings.CrossEntropy(), *case, *TEXT)
     torch.testing.assert_close(leaf_rate(both, *case), expected, rtol=1e-13, atol=0)
     one = leaf_rate(weightings.V(), *case, *AGE) + leaf_rate(bound, *case, "rest")
-    torch.testing.assert_close(leaf_rate(weightings.Leaves(age=weightings.V()), *case), one, rtol=1e-13, atol=0)
+    torch.testing.assert_close(leaf_rate(weightings.LeafWeightings(age=weightings.V()), *case), one, rtol=1e-13, atol=0)
     with pytest.raises(TypeError, match="leaves of a product"):
         leaf_rate(both, *case, *AGE)
 

@@ -295,10 +295,10 @@ def test_gradients_reach_a_learned_schedule():
             super().__init__()
             self.rate = nn.Parameter(torch.tensor(0.9, dtype=F64))
 
-        def _alpha(self, t):
+        def exact_alpha(self, t):
             return 1 - self.rate * t
 
-        def _sigma(self, t):
+        def exact_sigma(self, t):
             return self.rate * t
 
     schedule = Scaled()
@@ -370,7 +370,7 @@ def test_weightings_go_through_the_score():
         close(weighting.rate(prediction, oracle.process, x0), expected, 0)
     oracle, x0, x_t, t = case(ORACLES["product"])
     prediction = un.Denoiser(Network(), oracle.process, predicts=un.Energy)(x_t, t)
-    named = un.weightings.Leaves(y=un.weightings.Simple())
+    named = un.weightings.LeafWeightings(y=un.weightings.Simple())
     close(named.rate(prediction, oracle.process, x0), named.rate(prediction.by_leaf(), oracle.process, x0), 0)
 
 
@@ -399,7 +399,7 @@ def test_the_default_cutoff_is_that_of_ratios():
 def test_fitting_a_variance():
     process = un.Chain(un.Gaussian((2,)), torch.linspace(0.05, 0.95, 5, dtype=F64))
     denoiser = un.fit_variance(un.Denoiser(Network(), process, predicts=un.Energy), rand(20, 2))
-    assert denoiser.kinds is un.Energy and isinstance(denoiser.variance, variances.Optimal)
+    assert denoiser.kinds is un.Energy and isinstance(denoiser.variance, variances.OptimalVariance)
     assert un.bound(denoiser, rand(5, 2), seed=0).total.isfinite().all()
 
 

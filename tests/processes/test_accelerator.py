@@ -11,11 +11,11 @@ import unnoise as un
 PROCESSES = {
     "interpolation": lambda: un.Interpolation(3, 2, torch.tensor([0.5, 0.2, 0.3])),
     "interpolation, own": lambda: un.Interpolation(3, 2, torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.1, 0.8]])),
-    "interpolation, mask": lambda: un.Interpolation(3, 2, un.noises.uniform_with_mask(3)),
+    "interpolation, mask": lambda: un.Interpolation(3, 2, un.noise_laws.uniform_with_mask(3)),
     "mixture": lambda: un.Mixture.uniform_and_mask(3, 2),
-    "rates": lambda: un.RateMatrix(un.rates.nearest_neighbour(3), 2),
-    "rates, shared": lambda: un.RateMatrix(un.rates.nearest_neighbour(2), 3),
-    "eigen": lambda: un.RateMatrix(un.rates.nearest_neighbour(3), 2, method="eigen"),
+    "rates": lambda: un.RateMatrix(un.rate_matrices.nearest_neighbour(3), 2),
+    "rates, shared": lambda: un.RateMatrix(un.rate_matrices.nearest_neighbour(2), 3),
+    "eigen": lambda: un.RateMatrix(un.rate_matrices.nearest_neighbour(3), 2, method="eigen"),
     "birth and death": lambda: un.BirthDeath(2, 2),
     "pure death": lambda: un.BirthDeath(2, 2, occupancy=0.0),
 }

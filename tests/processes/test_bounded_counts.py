@@ -141,7 +141,7 @@ def test_binomial_law_is_stationary(rho):
         pushed = process.push(law.clamp_min(1e-300).log().expand(1, 2, -1), s, t)[0].exp()
         torch.testing.assert_close(pushed, law.expand(2, -1), rtol=0, atol=1e-12)
     torch.testing.assert_close(process.prior(3).probs, law.expand(3, 2, -1), rtol=0, atol=1e-12)
-    flow = process.base.table.exp() * law  # detailed balance: each unit is a chain of two states
+    flow = process.rate_table.table.exp() * law  # detailed balance: each unit is a chain of two states
     torch.testing.assert_close(flow, flow.T, rtol=1e-12, atol=1e-15)
 
 

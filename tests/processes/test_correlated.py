@@ -217,7 +217,12 @@ def test_bounds_are_those_of_the_whitened_process_up_to_the_jacobian(schedule, k
     ours = un.Denoiser(Coloured(white, kind, root), process, predicts=kind)
     other = un.Denoiser(white, plain, predicts=kind)
     y0 = randn(ROWS, 3, seed=4)
-    for options in ({}, {"fast": False}, {"decoder": un.decoders.Gaussian(network=True)}, {"times": un.Quadrature(8)}):
+    for options in (
+        {},
+        {"fast": False},
+        {"decoder": un.decoders.GaussianDecoder(network=True)},
+        {"times": un.Quadrature(8)},
+    ):
         a = un.bound(ours, through(root, y0), cutoff=0.05, seed=1, **options)
         b = un.bound(other, y0, cutoff=0.05, seed=1, **options)
         close(a.prior, b.prior)
@@ -229,7 +234,11 @@ def test_bounds_are_those_of_the_whitened_process_up_to_the_jacobian(schedule, k
 def test_chains_are_those_of_the_whitened_process(choice):
     process, plain, _, root = pair(schedules.Linear())
     white = White(3, both=choice == "learned")
-    rule = {"posterior": variances.Posterior(), "forward": variances.Forward(), "learned": variances.Learned()}
+    rule = {
+        "posterior": variances.PosteriorVariance(),
+        "forward": variances.ForwardVariance(),
+        "learned": variances.LearnedVariance(),
+    }
     y0, grid = randn(ROWS, 3, seed=4), torch.linspace(0.05, 1, 6, dtype=F64)
     ours = un.Denoiser(Coloured(white, un.Clean, root), un.Chain(process, grid), variance=rule.get(choice))
     other = un.Denoiser(white, un.Chain(plain, grid), variance=rule.get(choice))
@@ -527,7 +536,7 @@ EYE = torch.eye(2)
                 torch.ones(2, 2),
                 decoder=un.decoders.DiscretisedGaussian(2),
             ),
-            r"mass of a bin under correlated noise.*decoders.Gaussian",
+            r"mass of a bin under correlated noise.*decoders.GaussianDecoder",
         ),
     ],
 )

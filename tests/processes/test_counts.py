@@ -366,7 +366,7 @@ def test_the_bound_of_a_bounded_network_is_finite_from_time_zero(schedule, lam, 
     denoiser = un.Denoiser(Constant(kind.entries), un.Thinning((1,), schedule, lam), kind)
     x = column(0, 3)
     totals = [
-        un.bound(denoiser, x, exact=True, times=un.Quadrature(128), cutoff=eps, decoder=decoders.Counts()).total
+        un.bound(denoiser, x, exact=True, times=un.Quadrature(128), cutoff=eps, decoder=decoders.CountDecoder()).total
         for eps in (0.0, 1e-8, 1e-6)
     ]
     assert bool(totals[0].isfinite().all())
@@ -469,7 +469,7 @@ def missing_factor(patch):
 
 
 def missing_prior(patch):
-    patch.setattr(un.Bound, "total", property(lambda self: self.diffusion + self.reconstruction))
+    patch.setattr(un.Terms, "total", property(lambda self: self.diffusion + self.reconstruction))
 
 
 def unscaled_remaining(patch):
@@ -554,7 +554,10 @@ ERRORS = [
     ),
     (
         lambda: un.bound(
-            un.oracles.table(un.Uniform(3), torch.ones(3) / 3), torch.tensor([1]), decoder=decoders.Counts(), cutoff=0.1
+            un.oracles.table(un.Uniform(3), torch.ones(3) / 3),
+            torch.tensor([1]),
+            decoder=decoders.CountDecoder(),
+            cutoff=0.1,
         ),
         TypeError,
         "does not fit Uniform",

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import unnoise as un
-from unnoise import d3pm, noises, rates, schedules
+from unnoise import d3pm, noise_laws, rate_matrices, schedules
 
 F64 = torch.float64
 NEAR = [torch.tensor([0.7, 0.2, 0.1], dtype=F64), torch.tensor([0.1, 0.3, 0.6], dtype=F64)]
@@ -29,23 +29,23 @@ def mixture(schedule):
 
 
 def masked_mixture(schedule):
-    return un.Mixture(3, (), laws=[noises.uniform(3), noises.mask(3)], weights=moving, schedule=schedule)
+    return un.Mixture(3, (), laws=[noise_laws.uniform(3), noise_laws.mask(3)], weights=moving, schedule=schedule)
 
 
 def neighbours(schedule):
-    return un.RateMatrix(rates.nearest_neighbour(3), (), schedule)
+    return un.RateMatrix(rate_matrices.nearest_neighbour(3), (), schedule)
 
 
 def sparse(schedule):
-    return un.RateMatrix(rates.nearest_neighbour(3).to_sparse(), (), schedule)
+    return un.RateMatrix(rate_matrices.nearest_neighbour(3).to_sparse(), (), schedule)
 
 
 def eigen(schedule):
-    return un.RateMatrix(rates.nearest_neighbour(3), (), schedule, method="eigen")
+    return un.RateMatrix(rate_matrices.nearest_neighbour(3), (), schedule, method="eigen")
 
 
 def cycle(schedule):
-    return un.RateMatrix(rates.relaxed(CYCLE.clone().fill_diagonal_(0)), (), schedule)
+    return un.RateMatrix(rate_matrices.relaxed(CYCLE.clone().fill_diagonal_(0)), (), schedule)
 
 
 def birth_death(schedule):
@@ -104,7 +104,7 @@ def check(denoiser, network, width, **options):
 def test_bound(family, kind):
     network = Logits()
     denoiser = un.Denoiser(network, family(schedules.Cosine()), kind)
-    decoder = Nothing() if kind in (un.Ratio, un.Rates) else un.decoders.Categorical()  # those belong to no clean law
+    decoder = Nothing() if kind in (un.Ratio, un.Rates) else un.decoders.CategoricalDecoder()  # those belong to no clean law
     width = denoiser.process.state_space.size if kind in (un.Ratio, un.Rates) else denoiser.process.space.size
     check(denoiser, network, width, times=un.Quadrature(4), cutoff=0.05, decoder=decoder)
 
@@ -135,13 +135,13 @@ class Power(schedules.Schedule):
         super().__init__()
         self.power = torch.nn.Parameter(torch.tensor(power, dtype=F64))
 
-    def _alpha(self, t):
+    def exact_alpha(self, t):
         return 1 - t**self.power
 
-    def _beta(self, t):
+    def exact_beta(self, t):
         return t**self.power
 
-    _sigma = _beta
+    exact_sigma = exact_beta
 
 
 RULES = {

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import unnoise as un
-from unnoise import noises, schedules
+from unnoise import noise_laws, schedules
 
 F64, DRAWS, LEVEL = torch.float64, 50_000, 1e-7
 FAST_END = (sqrt(3) - 1) / 2
@@ -263,7 +263,7 @@ def test_one_law_for_all_times_is_an_interpolation():
 
 
 def test_laws_of_fewer_states_give_the_others_nothing():
-    process = un.Mixture(3, laws=[noises.uniform(3), noises.mask(3)], weights=falling(1))
+    process = un.Mixture(3, laws=[noise_laws.uniform(3), noise_laws.mask(3)], weights=falling(1))
     p = process._combine(torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=F64), torch.device("cpu"))
     torch.testing.assert_close(p, torch.tensor([[1 / 3, 1 / 3, 1 / 3, 0], [0, 0, 0, 1.0]], dtype=F64))
     assert process.movable(torch.arange(4)).all()

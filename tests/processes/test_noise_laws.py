@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import unnoise as un
-from unnoise import noises, schedules
+from unnoise import noise_laws, schedules
 from unnoise.laws import LOG_ZERO
 from unnoise.spaces import Finite
 
@@ -26,13 +26,13 @@ def chi_square_rejects(observed, probs):
 
 OWN = torch.tensor([[0.6, 0.4, 0.0], [0.1, 0.2, 0.7]], dtype=F64)
 LAWS = {
-    "mask": (lambda: noises.mask(3), [0, 0, 0, 1]),
-    "uniform": (lambda: noises.uniform(3), [1 / 3] * 3),
-    "uniform_with_mask": (lambda: noises.uniform_with_mask(3), [1 / 4] * 4),
-    "given": (lambda: noises.given(torch.tensor([0.5, 0.2, 0.3], dtype=F64)), [0.5, 0.2, 0.3]),
-    "given, with MASK": (lambda: noises.given(torch.tensor([0.1, 0.0, 0.4, 0.5], dtype=F64)), [0.1, 0.0, 0.4, 0.5]),
-    "given, per coordinate": (lambda: noises.given(OWN), OWN.tolist()),
-    "uniform, own sizes": (lambda: noises.uniform(3).fitted(Finite([2, 3])), [[1 / 2, 1 / 2, 0], [1 / 3] * 3]),
+    "mask": (lambda: noise_laws.mask(3), [0, 0, 0, 1]),
+    "uniform": (lambda: noise_laws.uniform(3), [1 / 3] * 3),
+    "uniform_with_mask": (lambda: noise_laws.uniform_with_mask(3), [1 / 4] * 4),
+    "given": (lambda: noise_laws.given(torch.tensor([0.5, 0.2, 0.3], dtype=F64)), [0.5, 0.2, 0.3]),
+    "given, with MASK": (lambda: noise_laws.given(torch.tensor([0.1, 0.0, 0.4, 0.5], dtype=F64)), [0.1, 0.0, 0.4, 0.5]),
+    "given, per coordinate": (lambda: noise_laws.given(OWN), OWN.tolist()),
+    "uniform, own sizes": (lambda: noise_laws.uniform(3).fitted(Finite([2, 3])), [[1 / 2, 1 / 2, 0], [1 / 3] * 3]),
 }
 
 
@@ -92,24 +92,24 @@ X0 = torch.tensor([[0, 2], [0, 2], [1, 0], [0, 2], [1, 2]])  # of 4 categories; 
 
 
 def test_frequencies():
-    together = noises.frequencies(X0, 4, smoothing=0.0)
+    together = noise_laws.frequencies(X0, 4, smoothing=0.0)
     torch.testing.assert_close(together.log_probs(F64, CPU).exp(), torch.tensor([4, 2, 4, 0], dtype=F64) / 10)
-    smoothed = noises.frequencies(X0, 4)
+    smoothed = noise_laws.frequencies(X0, 4)
     torch.testing.assert_close(smoothed.log_probs(F64, CPU).exp(), torch.tensor([5, 3, 5, 1], dtype=F64) / 14)
-    half = noises.frequencies(X0, 4, smoothing=0.5)
+    half = noise_laws.frequencies(X0, 4, smoothing=0.5)
     torch.testing.assert_close(half.log_probs(F64, CPU).exp(), torch.tensor([4.5, 2.5, 4.5, 0.5], dtype=F64) / 12)
-    each = noises.frequencies(X0, 4, per_coordinate=True, smoothing=0.0)
+    each = noise_laws.frequencies(X0, 4, per_coordinate=True, smoothing=0.0)
     assert each.shape == (2,)
     exact = torch.tensor([[3, 2, 0, 0], [1, 0, 4, 0]], dtype=F64) / 5
     torch.testing.assert_close(each.log_probs(F64, CPU).exp(), exact)
-    each = noises.frequencies(X0, 4, per_coordinate=True)
+    each = noise_laws.frequencies(X0, 4, per_coordinate=True)
     exact = torch.tensor([[4, 3, 1, 1], [2, 1, 5, 1]], dtype=F64) / 9
     torch.testing.assert_close(each.log_probs(F64, CPU).exp(), exact)
 
 
 def test_frequencies_of_any_shape():
     x0 = torch.randint(3, (50, 2, 4))
-    law = noises.frequencies(x0, 3, per_coordinate=True, smoothing=0.0)
+    law = noise_laws.frequencies(x0, 3, per_coordinate=True, smoothing=0.0)
     exact = torch.nn.functional.one_hot(x0, 3).double().mean(0)
     torch.testing.assert_close(law.log_probs(F64, CPU).exp(), exact)
     assert un.Interpolation(3, (2, 4), law).prior(2).probs.shape == (2, 2, 4, 3)
@@ -117,7 +117,7 @@ def test_frequencies_of_any_shape():
 
 def test_the_noise_starts_from_the_datas_own_marginals():
     """Data whose coordinates are independent with these frequencies is stationary: its marginals stay what they are."""
-    law = noises.frequencies(X0, 4, per_coordinate=True)
+    law = noise_laws.frequencies(X0, 4, per_coordinate=True)
     process = un.Interpolation(4, (2,), law)
     p = law.log_probs(F64, CPU)
     for t in (0.3, 0.9):
@@ -128,23 +128,23 @@ def test_the_noise_starts_from_the_datas_own_marginals():
 
 PER_COORDINATE = schedules.PerCoordinate([schedules.Linear(), schedules.Cosine()])
 TWINS = {
-    "uniform": lambda: (un.Uniform(3, (2,)), un.Interpolation(3, (2,), noises.uniform(3))),
+    "uniform": lambda: (un.Uniform(3, (2,)), un.Interpolation(3, (2,), noise_laws.uniform(3))),
     "uniform, given": lambda: (un.Uniform(3, (2,)), un.Interpolation(3, (2,), torch.full((3,), 1 / 3, dtype=F64))),
     "uniform, LinearBeta": lambda: (
         un.Uniform(3, (2,), schedules.LinearBeta()),
-        un.Interpolation(3, (2,), noises.uniform(3), schedules.LinearBeta()),
+        un.Interpolation(3, (2,), noise_laws.uniform(3), schedules.LinearBeta()),
     ),
-    "uniform, sizes": lambda: (un.Uniform([2, 3]), un.Interpolation([2, 3], noise=noises.uniform(3))),
+    "uniform, sizes": lambda: (un.Uniform([2, 3]), un.Interpolation([2, 3], noise=noise_laws.uniform(3))),
     "uniform, own schedules": lambda: (
         un.Uniform(3, (2,), PER_COORDINATE),
-        un.Interpolation(3, (2,), noises.uniform(3), PER_COORDINATE),
+        un.Interpolation(3, (2,), noise_laws.uniform(3), PER_COORDINATE),
     ),
-    "mask": lambda: (un.Masking(3, (2,)), un.Interpolation(3, (2,), noises.mask(3))),
+    "mask": lambda: (un.Masking(3, (2,)), un.Interpolation(3, (2,), noise_laws.mask(3))),
     "mask, given": lambda: (
         un.Masking(3, (2,), schedules.Cosine()),
         un.Interpolation(3, (2,), torch.tensor([0.0, 0.0, 0.0, 1.0]), schedules.Cosine()),
     ),
-    "mask, sizes": lambda: (un.Masking([2, 3]), un.Interpolation([2, 3], noise=noises.mask(3))),
+    "mask, sizes": lambda: (un.Masking([2, 3]), un.Interpolation([2, 3], noise=noise_laws.mask(3))),
 }
 
 
@@ -214,9 +214,9 @@ def test_bound_of_a_named_law(name, kind):
     [
         lambda: un.Interpolation(3, (2,), torch.tensor([0.5, 0.0, 0.5])),
         lambda: un.Interpolation(3, (2,), OWN),
-        lambda: un.Interpolation(3, (2,), noises.uniform_with_mask(3)),
+        lambda: un.Interpolation(3, (2,), noise_laws.uniform_with_mask(3)),
         lambda: un.Mixture.uniform_and_mask(3, (2,), uniform=0.3),
-        lambda: un.Mixture(3, (2,), laws=[OWN, noises.mask(3)], weights=lambda t: torch.stack([1 - t, t], -1)),
+        lambda: un.Mixture(3, (2,), laws=[OWN, noise_laws.mask(3)], weights=lambda t: torch.stack([1 - t, t], -1)),
     ],
     ids=["given", "per coordinate", "uniform+mask", "mixture", "mixture, per coordinate"],
 )

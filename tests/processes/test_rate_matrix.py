@@ -9,9 +9,9 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 import unnoise as un
-from unnoise import rates, schedules
+from unnoise import rate_matrices, schedules
 from unnoise.generators.semigroup import stationary
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 
 F64 = torch.float64
 PAIRS = ((0.1, 0.6), (0.0, 1e-6), (0.5, 1.0), (1 - 1e-3, 1 - 1e-5))
@@ -69,14 +69,14 @@ def one_process(ours, theirs, limit=1e-12):
 @pytest.mark.parametrize("method", ["uniformization", "eigen"])
 @pytest.mark.parametrize("schedule", [schedules.Linear(), schedules.LinearBeta()], ids=["Linear", "LinearBeta"])
 def test_equal_rates_are_uniform_noise(schedule, method):
-    one_process(un.RateMatrix(rates.banded(5, 4), (), schedule, method=method), un.Uniform(5, (), schedule))
+    one_process(un.RateMatrix(rate_matrices.banded(5, 4), (), schedule, method=method), un.Uniform(5, (), schedule))
 
 
 def test_rates_to_mask_alone_are_masking():
     """Every category at the same rate to MASK, and nowhere else."""
     off = torch.zeros(4, 4)
     off[3, :3] = 7.0
-    one_process(un.RateMatrix(rates.relaxed(off), (), size=3), un.Masking(3, ()))
+    one_process(un.RateMatrix(rate_matrices.relaxed(off), (), size=3), un.Masking(3, ()))
 
 
 def test_any_law_as_a_rate_matrix():
@@ -90,12 +90,12 @@ def test_birth_and_death_of_units(occupancy):
     """Births rho (N - x), deaths (1 - rho) x relax at rate 1 already, so `relaxed` leaves their time scale alone."""
     most = 6
     x = torch.arange(most + 1, dtype=F64)
-    base = rates.birth_death(occupancy * (most - x), (1 - occupancy) * x)
+    base = rate_matrices.birth_death(occupancy * (most - x), (1 - occupancy) * x)
     assert float(base[0, 1]) == pytest.approx(1 - occupancy, rel=1e-9)
-    scaled = rates.birth_death(5 * occupancy * (most - x), 5 * (1 - occupancy) * x)  # five times as fast: the same
+    scaled = rate_matrices.birth_death(5 * occupancy * (most - x), 5 * (1 - occupancy) * x)  # five times as fast: the same
     torch.testing.assert_close(base, scaled, rtol=1e-9, atol=0)
     theirs = un.BirthDeath(most, (), occupancy=occupancy)
-    exact = (base * theirs.base.table.exp()[0, 1] / base[0, 1]).fill_diagonal_(0)  # without the gap's rounding
+    exact = (base * theirs.rate_table.table.exp()[0, 1] / base[0, 1]).fill_diagonal_(0)  # without the gap's rounding
     one_process(un.RateMatrix(exact, ()), theirs)
 
 
@@ -103,7 +103,7 @@ def test_birth_and_death_of_units(occupancy):
 @pytest.mark.parametrize("method", ["uniformization", "eigen"])
 def test_nearest_neighbours_by_their_cosines(size, method):
     """Eigenvectors cos(pi j (x + 1/2)/K) with eigenvalues (cos(pi j/K) - 1)/(1 - cos(pi/K))."""
-    process = un.RateMatrix(rates.nearest_neighbour(size), method=method)
+    process = un.RateMatrix(rate_matrices.nearest_neighbour(size), method=method)
     x = torch.arange(size, dtype=F64)
     vectors = torch.stack([torch.cos(pi * j * (x + 0.5) / size) for j in range(size)], 1)
     vectors = vectors / vectors.norm(dim=0)
@@ -116,7 +116,7 @@ def test_nearest_neighbours_by_their_cosines(size, method):
 
 @pytest.mark.parametrize("size", [3, 8])
 def test_a_ring_by_its_waves(size):
-    process = un.RateMatrix(rates.nearest_neighbour(size, periodic=True))
+    process = un.RateMatrix(rate_matrices.nearest_neighbour(size, periodic=True))
     x = torch.arange(size, dtype=F64)
     gap = 1 - cos(2 * pi / size)
     for s, t in ((0.0, 0.01), (0.2, 0.9)):
@@ -133,8 +133,8 @@ def test_a_ring_by_its_waves(size):
 @pytest.mark.parametrize("absorption", [0.5, 1.0, 20.0])
 def test_absorption_beside_another_motion(absorption):
     """MASK takes 1 - alpha of the mass whatever the rest does; the rest moves by exp(g R/absorption)."""
-    base = rates.discretised_gaussian(4, 1.0)
-    process = un.RateMatrix(rates.with_mask(base, absorption), (), schedules.Cosine(), size=4)
+    base = rate_matrices.discretised_gaussian(4, 1.0)
+    process = un.RateMatrix(rate_matrices.with_mask(base, absorption), (), schedules.Cosine(), size=4)
     assert process.space.size == 4 and process.state_space.size == 5
     for s, t in ((0.0, 0.3), (0.4, 0.8)):
         keep = float(process.schedule.step_alpha(s, t))
@@ -144,7 +144,7 @@ def test_absorption_beside_another_motion(absorption):
         close(dense(process, s, t), exact, 1e-11)  # the gap is found to 1e-12 of the fastest mode
     assert process.prior(1).probs[0].tolist() == pytest.approx([0, 0, 0, 0, 1], abs=1e-12)
     assert process.movable(torch.arange(5)).all()  # a category is entered by its neighbours
-    only = un.RateMatrix(rates.with_mask(1e-9 * base, 1.0), (), size=4)
+    only = un.RateMatrix(rate_matrices.with_mask(1e-9 * base, 1.0), (), size=4)
     x = torch.arange(4)
     close(only.marginal(x, 0.6).probs, un.Masking(4, ()).marginal(x, 0.6).probs, 1e-8)
 
@@ -154,15 +154,15 @@ def test_absorption_beside_another_motion(absorption):
 LAW = torch.tensor([0.05, 0.3, 0.25, 0.3, 0.1], dtype=F64)
 EMBEDDINGS = torch.randn(12, 3, dtype=F64, generator=torch.Generator().manual_seed(1))
 BUILDERS = {
-    "nearest": lambda: rates.nearest_neighbour(9),
-    "ring": lambda: rates.nearest_neighbour(9, periodic=True),
-    "gaussian": lambda: rates.discretised_gaussian(9, 2.0),
-    "gaussian to a law": lambda: rates.discretised_gaussian(5, 2.0, LAW),
-    "banded": lambda: rates.banded(9, 3),
-    "birth and death": lambda: rates.birth_death(torch.rand(6) + 0.1, torch.rand(6) + 0.1),
-    "similarity": lambda: rates.similarity(EMBEDDINGS, 4, 0.5),
-    "with MASK": lambda: rates.with_mask(rates.banded(5, 1), 0.7),
-    "cycle": lambda: rates.relaxed(torch.eye(4).roll(1, 0)),
+    "nearest": lambda: rate_matrices.nearest_neighbour(9),
+    "ring": lambda: rate_matrices.nearest_neighbour(9, periodic=True),
+    "gaussian": lambda: rate_matrices.discretised_gaussian(9, 2.0),
+    "gaussian to a law": lambda: rate_matrices.discretised_gaussian(5, 2.0, LAW),
+    "banded": lambda: rate_matrices.banded(9, 3),
+    "birth and death": lambda: rate_matrices.birth_death(torch.rand(6) + 0.1, torch.rand(6) + 0.1),
+    "similarity": lambda: rate_matrices.similarity(EMBEDDINGS, 4, 0.5),
+    "with MASK": lambda: rate_matrices.with_mask(rate_matrices.banded(5, 1), 0.7),
+    "cycle": lambda: rate_matrices.relaxed(torch.eye(4).roll(1, 0)),
 }
 
 
@@ -174,19 +174,19 @@ def test_builders_are_generators_with_gap_one(name):
     assert float(base.sum(0).abs().max()) < 1e-12 * float(off.max())
     decay = (-torch.linalg.eigvals(base).real).sort().values
     assert float(decay[0]) == pytest.approx(0, abs=1e-9) and float(decay[1]) == pytest.approx(1, rel=1e-9)
-    torch.testing.assert_close(rates.relaxed(3.7 * base), base, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(rate_matrices.relaxed(3.7 * base), base, rtol=1e-9, atol=1e-12)
 
 
 def test_slowest_mode_decays_like_alpha():
     """The coarsest wave of ordered categories keeps alpha_{t|s} of its height, as every wave does under uniform noise."""
-    process = un.RateMatrix(rates.nearest_neighbour(10), (), schedules.Cosine())
+    process = un.RateMatrix(rate_matrices.nearest_neighbour(10), (), schedules.Cosine())
     wave = torch.cos(pi * (torch.arange(10, dtype=F64) + 0.5) / 10)
     for s, t in ((0.0, 0.4), (0.3, 0.99)):
         close(dense(process, s, t) @ wave, process.schedule.step_alpha(s, t) * wave, 1e-13)
 
 
 def test_discretised_gaussian_to_a_law():
-    base = rates.discretised_gaussian(5, 1.3, 7 * LAW)  # normalised by the builder
+    base = rate_matrices.discretised_gaussian(5, 1.3, 7 * LAW)  # normalised by the builder
     close(stationary(base), LAW)
     flow = base * LAW
     close(flow, flow.T, 1e-13)
@@ -197,12 +197,12 @@ def test_discretised_gaussian_to_a_law():
     process = un.RateMatrix(base)
     close(process.prior(1).probs[0], LAW)
     close(process.push(LAW.log().unsqueeze(0), 0.2, 0.7)[0].exp(), LAW)
-    close(stationary(rates.discretised_gaussian(9, 2.0)), torch.full((9,), 1 / 9, dtype=F64))
+    close(stationary(rate_matrices.discretised_gaussian(9, 2.0)), torch.full((9,), 1 / 9, dtype=F64))
 
 
 def test_similarity_is_between_neighbours():
     k, temperature = 3, 0.4
-    base = rates.similarity(EMBEDDINGS, k, temperature)
+    base = rate_matrices.similarity(EMBEDDINGS, k, temperature)
     close(base, base.T, 1e-14)
     e = EMBEDDINGS / EMBEDDINGS.norm(dim=1, keepdim=True)
     cosine = (e @ e.T).fill_diagonal_(-2)
@@ -212,14 +212,14 @@ def test_similarity_is_between_neighbours():
     assert torch.equal(off > 0, near | near.T)
     ratio = (off / weight)[weight > 0]
     close(ratio / ratio[0], torch.ones_like(ratio), 1e-12)
-    sparse = rates.similarity(EMBEDDINGS, k, temperature, sparse=True)
+    sparse = rate_matrices.similarity(EMBEDDINGS, k, temperature, sparse=True)
     assert sparse.is_sparse and float(sparse.to_dense().sum(0).max()) == pytest.approx(1, rel=1e-14)
     close(sparse.to_dense() / sparse.to_dense()[0].max(), off / off[0].max(), 1e-13)
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR")
 def test_sparse_is_dense():
-    sparse = rates.similarity(EMBEDDINGS, 3, 0.4, sparse=True)
+    sparse = rate_matrices.similarity(EMBEDDINGS, 3, 0.4, sparse=True)
     for schedule in (schedules.Linear(), schedules.LinearBeta(1.0, 5.0)):
         ours, theirs = un.RateMatrix(sparse, (2,), schedule), un.RateMatrix(sparse.to_dense(), (2,), schedule)
         x = torch.randint(12, (20, 2))
@@ -233,7 +233,7 @@ def test_sparse_is_dense():
 
 
 def test_a_sparse_matrix_over_too_long_a_clock_is_refused():
-    sparse = 50 * rates.similarity(EMBEDDINGS, 3, 0.4, sparse=True)
+    sparse = 50 * rate_matrices.similarity(EMBEDDINGS, 3, 0.4, sparse=True)
     with pytest.raises(
         ValueError, match=r"over a clock of 690.* use a schedule with a larger alpha_1, smaller rates, or a dense"
     ):
@@ -249,7 +249,7 @@ NOT_REVERSIBLE = torch.tensor([[0.0, 0.1, 0.9], [1.2, 0.0, 0.2], [0.1, 0.7, 0.0]
 
 def test_many_coordinates_share_a_kernel():
     """With more coordinates than states the kernel of a row is formed once; with fewer it acts on each."""
-    for base in (NOT_REVERSIBLE, rates.with_mask(NOT_REVERSIBLE)):
+    for base in (NOT_REVERSIBLE, rate_matrices.with_mask(NOT_REVERSIBLE)):
         process = un.RateMatrix(base, (3, 4))
         assert process._shares_kernel()
         size = process.state_space.size
@@ -273,7 +273,7 @@ def test_many_coordinates_share_a_kernel():
 
 
 def test_the_kernel_kept_is_that_of_the_times_asked_for():
-    base, fresh = rates.nearest_neighbour(3), lambda: un.RateMatrix(rates.nearest_neighbour(3), (4,))
+    base, fresh = rate_matrices.nearest_neighbour(3), lambda: un.RateMatrix(rate_matrices.nearest_neighbour(3), (4,))
     process, x, t = un.RateMatrix(base, (4,)), torch.randint(3, (2, 4)), torch.tensor([0.3, 0.8], dtype=F64)
     assert process._shares_kernel() and process.kernel(None, t) is process.kernel(None, t)
     close(process.log_evidence(x, None, t), fresh().log_evidence(x, None, t), 1e-14)
@@ -292,8 +292,8 @@ def test_the_kernel_kept_is_that_of_the_times_asked_for():
 @pytest.mark.parametrize("dimension", [2, 9])  # fewer coordinates than states, and more
 def test_one_time_for_all_rows_is_that_time_in_each(dimension, method):
     """As a number, as a view of one number, and in full; s and t each."""
-    process = un.RateMatrix(rates.nearest_neighbour(5), (dimension,), method=method)
-    noise = Noise(0, 6)
+    process = un.RateMatrix(rate_matrices.nearest_neighbour(5), (dimension,), method=method)
+    noise = NoiseSource(0, 6)
     x = (5 * noise.uniform((dimension,))).long()
     theta, full = noise.at("theta").normal((dimension, 5)).log_softmax(-1), torch.full((6,), 0.7, dtype=F64)
 
@@ -317,7 +317,7 @@ def test_one_time_for_all_rows_is_that_time_in_each(dimension, method):
 
 def shared():
     """A process whose coordinates share a kernel, states of it, and times."""
-    process = un.RateMatrix(rates.nearest_neighbour(3), (4,))
+    process = un.RateMatrix(rate_matrices.nearest_neighbour(3), (4,))
     return process, torch.arange(8).reshape(2, 4) % 3, torch.tensor([0.3, 0.8], dtype=F64)
 
 
@@ -393,7 +393,7 @@ def test_no_kernel_outlives_what_it_was_made_of():
     process, x, t = shared()
     process.marginal(x, t)
     process.schedule = schedules.Cosine()
-    cosine = un.RateMatrix(rates.nearest_neighbour(3), (4,), schedules.Cosine())
+    cosine = un.RateMatrix(rate_matrices.nearest_neighbour(3), (4,), schedules.Cosine())
     close(process.marginal(x, t).probs, cosine.marginal(x, t).probs, 0)
     own = process.kernel(None, t)
     own.mul_(2)
@@ -487,7 +487,7 @@ def test_each_coordinate_by_its_own_schedule():
 
 
 @pytest.mark.parametrize(
-    "base", [NOT_REVERSIBLE, rates.similarity(EMBEDDINGS, 3, 0.4, sparse=True)], ids=["dense", "sparse"]
+    "base", [NOT_REVERSIBLE, rate_matrices.similarity(EMBEDDINGS, 3, 0.4, sparse=True)], ids=["dense", "sparse"]
 )
 def test_float32_times(base):
     """Times of float32 give laws of float32, rounded once."""
@@ -506,7 +506,7 @@ def test_float32_times(base):
 
 def test_a_matrix_in_float32():
     """Its own diagonal sums to 1e-7 of its rates only; the process takes the rates and sums them itself."""
-    base = rates.discretised_gaussian(16, 2.0)
+    base = rate_matrices.discretised_gaussian(16, 2.0)
     x = torch.arange(16)
     close(un.RateMatrix(base.float()).marginal(x, 0.6).probs, un.RateMatrix(base).marginal(x, 0.6).probs, 1e-6)
 
@@ -525,7 +525,7 @@ def test_prior():
 def test_a_state_that_nothing_leads_to_gives_the_data_away():
     """Pure death from the top: it is never entered, so who is there was there from the start."""
     x = torch.arange(4, dtype=F64)
-    process = un.RateMatrix(rates.birth_death(0 * x, x), (2,))
+    process = un.RateMatrix(rate_matrices.birth_death(0 * x, x), (2,))
     assert process.movable(torch.arange(4)).tolist() == [True, True, True, False]
     prediction = un.Posterior(torch.randn(1, 2, 4, dtype=F64), process, torch.tensor([[3, 0]]), 0.5)
     assert prediction.log_theta()[0, 0].exp().tolist() == [0, 0, 0, 1]
@@ -533,7 +533,7 @@ def test_a_state_that_nothing_leads_to_gives_the_data_away():
 
 
 def test_inverse_beyond_its_digits_is_refused():
-    process = un.RateMatrix(rates.nearest_neighbour(9))
+    process = un.RateMatrix(rate_matrices.nearest_neighbour(9))
     q = torch.full((1, 9), 1 / 9, dtype=F64)
     with pytest.raises(
         ValueError, match=r"would magnify rounding by .*: nothing of x_s is left at t; ask for a shorter step"

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import unnoise as un
 from unnoise.denoiser import AnyDenoiser
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.oracles.leaves import GaussianLeaf
 from unnoise.samplers import runge_kutta, sample
 from unnoise.samplers.adaptive import AdaptiveODE
@@ -335,7 +335,7 @@ def check_rows_apart() -> None:
     assert info.calls == max(record.calls for _, record in alone)
     assert info.rows < 0.7 * 3 * info.calls
     order = torch.tensor([2, 0, 1])
-    start = oracle.process.prior(3, torch.float64).draw(Noise(0, 3).at("prior"))
+    start = oracle.process.prior(3, torch.float64).draw(NoiseSource(0, 3).at("prior"))
     there, back = (sample(oracle, x=x, sampler=sampler, steps=1)[0] for x in (start, start[order]))
     assert torch.equal(there[order], back)
 

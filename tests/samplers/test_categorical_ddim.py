@@ -9,7 +9,7 @@ import torch
 import unnoise as un
 from unnoise.generators.kolmogorov import states
 from unnoise.laws import Categorical
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.samplers import Tokens, sample
 from unnoise.samplers.base import Problem
 from unnoise.samplers.categorical_ddim import CategoricalDDIM, Mixed, alpha_beta
@@ -25,7 +25,7 @@ PROCESSES = {
     "masking": lambda shape: un.Masking(3, shape),
     "uniform": lambda shape: un.Uniform(3, shape, STEADY),
     "skew": lambda shape: un.Interpolation(3, shape, SKEW, STEADY),
-    "with-mask": lambda shape: un.Interpolation(3, shape, un.noises.uniform_with_mask(3), STEADY),
+    "with-mask": lambda shape: un.Interpolation(3, shape, un.noise_laws.uniform_with_mask(3), STEADY),
 }
 MEMBERS = {
     "keep": (lambda: CategoricalDDIM(), 1),
@@ -54,14 +54,14 @@ def matrix(law: Categorical, points: torch.Tensor) -> torch.Tensor:
 
 def law_of(sampler: CategoricalDDIM, oracle, times: list[float], i: int = 0, x=None) -> Mixed:
     x = states(oracle.process.state_space) if x is None else x
-    problem = Problem(oracle, torch.as_tensor(times, dtype=torch.float64), Noise(0, len(x)), {})
+    problem = Problem(oracle, torch.as_tensor(times, dtype=torch.float64), NoiseSource(0, len(x)), {})
     return sampler.law(sampler.init(problem), oracle(x, times[i]), x, i)
 
 
 def error(sampler, oracle, steps: int) -> float:
     points = states(oracle.process.state_space)
     times = torch.linspace(LATE, EARLY, steps + 1, dtype=torch.float64)
-    memory = sampler.init(Problem(oracle, times, Noise(0, len(points)), {}))
+    memory = sampler.init(Problem(oracle, times, NoiseSource(0, len(points)), {}))
     law = marginal(oracle, LATE)
     for i in range(steps):
         law = law @ matrix(sampler.law(memory, oracle(points, times[i]), points, i), points)
@@ -148,10 +148,10 @@ def test_draws_have_the_law(process):
     oracle, n = oracle_of(process), 20_000
     x = states(oracle.process.state_space)[7:8].expand(n, -1)
     law = law_of(CategoricalDDIM(0.4), oracle, [0.7, 0.4], x=x)
-    drawn, probs = law.draw(Noise(3, n)), law.probs[0]
+    drawn, probs = law.draw(NoiseSource(3, n)), law.probs[0]
     assert off(drawn, probs) < 4.5
     swapped = Mixed(law.process, law.x, law.log_theta, law.fresh, law.clean, law.keep)
-    assert off(swapped.draw(Noise(3, n)), probs) > 10
+    assert off(swapped.draw(NoiseSource(3, n)), probs) > 10
 
 
 def off(drawn: torch.Tensor, probs: torch.Tensor) -> float:
@@ -190,7 +190,7 @@ def test_categories_that_a_coordinate_does_not_have_carry_no_mass():
         points = process.space.states()
         law = torch.rand(len(points), generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.1
         oracle = un.oracles.table(process, law / law.sum())
-        start = process.prior(6).draw(Noise(0, 6))
+        start = process.prior(6).draw(NoiseSource(0, 6))
         probs = law_of(CategoricalDDIM(0.5), oracle, [0.9, 0.4], x=start).probs
         assert float(probs[:, 0, 2].max()) == 0
         torch.testing.assert_close(probs.sum(-1), torch.ones(6, 2, dtype=torch.float64))
@@ -222,7 +222,11 @@ def test_any_kind_of_prediction_will_do(kind):
 def test_refusals():
     sampler = CategoricalDDIM()
     chain = un.MatrixChain(un.d3pm.uniform(3, torch.linspace(0.1, 0.9, 8).double()), (2,))
-    for process in (un.Mixture.uniform_and_mask(3, (2,)), un.RateMatrix(un.rates.nearest_neighbour(3), (2,)), chain.process):
+    for process in (
+        un.Mixture.uniform_and_mask(3, (2,)),
+        un.RateMatrix(un.rate_matrices.nearest_neighbour(3), (2,)),
+        chain.process,
+    ):
         assert f"and {type(process).__name__} has none" in sampler.refuse(process)
     assert "draws categories" in sampler.refuse(un.Gaussian((2,)))
     for build in PROCESSES.values():

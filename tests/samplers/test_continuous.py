@@ -252,7 +252,7 @@ def test_order_of_the_law(name, method):
     check_law(sampler, name, (512, 1024) if sampler.degree == 3 else (64, 128, 256))
 
 
-@pytest.mark.parametrize("variance", [un.variances.Posterior(), un.variances.Forward()])
+@pytest.mark.parametrize("variance", [un.variances.PosteriorVariance(), un.variances.ForwardVariance()])
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_order_of_the_ancestral_law(name, variance):
     steps = (32, 64, 128)
@@ -484,7 +484,7 @@ def test_grids_given():
     times = [1.0, 0.7, 0.2, 0.0]
     x, info = sample(oracle(), 3, sampler=DDIM(), grid=times)
     assert info.times.tolist() == times
-    for grid in (torch.tensor(times, dtype=torch.float64), un.samplers.grids.Given(times)):
+    for grid in (torch.tensor(times, dtype=torch.float64), un.samplers.grids.GivenTimes(times)):
         assert torch.equal(sample(oracle(), 3, 3, DDIM(), grid)[0], x)
     for grid, match in (
         ([1.0, 0.5, 0.5, 0.0], "without repeats"),
@@ -542,7 +542,7 @@ def test_chains():
     for options, match in (
         ({"steps": 30}, "fewer"),
         ({"grid": [1.0, 0.512, 0.0]}, "not on the chain's grid"),
-        ({"grid": un.samplers.grids.Uniform()}, "its own grid"),
+        ({"grid": un.samplers.grids.Even()}, "its own grid"),
         ({"end": 0.5}, "its own ends"),
     ):
         with pytest.raises(ValueError, match=match):

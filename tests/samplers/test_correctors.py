@@ -227,7 +227,7 @@ STEADY = un.schedules.LinearBeta(2.0, 2.0)
 PROCESSES = {
     "masking": lambda: un.Masking(3, (2,)),
     "uniform": lambda: un.Uniform(3, (2,), STEADY),
-    "rates": lambda: un.RateMatrix(un.rates.nearest_neighbour(3), (2,), STEADY),
+    "rates": lambda: un.RateMatrix(un.rate_matrices.nearest_neighbour(3), (2,), STEADY),
 }
 
 

@@ -12,7 +12,7 @@ from unnoise.generators.kolmogorov import code, states
 from unnoise.laws import Categorical
 from unnoise.samplers import FirstHitting, events, exit_bounds, sample
 from unnoise.samplers.events import Gillespie, Uniformization
-from unnoise.samplers.exit_bounds import Table, exit_bound
+from unnoise.samplers.exit_bounds import ExitBoundTable, exit_bound
 from unnoise.verify.finite_kernels import marginal_matrix, transition_matrix
 
 LATE, EARLY, ROWS, LEVEL = 0.8, 0.3, 2400, 1e-6
@@ -23,7 +23,7 @@ BOTH = [Gillespie, Uniformization]
 PROCESSES = {
     "masking": lambda: un.Masking(3, (2,)),
     "uniform": lambda: un.Uniform(3, (2,)),
-    "rates": lambda: un.RateMatrix(un.rates.nearest_neighbour(3), (2,)),
+    "rates": lambda: un.RateMatrix(un.rate_matrices.nearest_neighbour(3), (2,)),
     "mixture": lambda: un.Mixture.uniform_and_mask(3, (2,)),
 }
 OTHERS = {
@@ -31,10 +31,10 @@ OTHERS = {
     "cosine": lambda: un.Uniform(4, (2,), un.schedules.Cosine()),
     "sizes": lambda: un.Uniform([3, 5], (2,)),
     "laws": lambda: un.Interpolation(3, (2,), torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]])),
-    "with mask": lambda: un.RateMatrix(un.rates.with_mask(un.rates.nearest_neighbour(3)), (2,), size=3),
+    "with mask": lambda: un.RateMatrix(un.rate_matrices.with_mask(un.rate_matrices.nearest_neighbour(3)), (2,), size=3),
     "birth and death": lambda: un.BirthDeath(4, (2,), occupancy=0.3),
     "pure death": lambda: un.BirthDeath(4, (2,), occupancy=0.0),
-    "longer than wide": lambda: un.RateMatrix(un.rates.discretised_gaussian(3, 1.0), (5,)),
+    "longer than wide": lambda: un.RateMatrix(un.rate_matrices.discretised_gaussian(3, 1.0), (5,)),
 }
 ALL = {**PROCESSES, **OTHERS}
 
@@ -128,7 +128,7 @@ def test_the_bound_of_masking_is_its_rate():
 @pytest.mark.parametrize("name", ALL)
 def test_a_table_bounds_all_times_of_its_intervals(name, intervals):
     process = ALL[name]()
-    table = Table(process, 0.999, 1e-4, intervals, HOST)
+    table = ExitBoundTable(process, 0.999, 1e-4, intervals, HOST)
     borders = table.borders
     assert len(borders) <= intervals + 1 and bool((borders.diff() < 0).all())
     assert (float(borders[0]), float(borders[-1])) == (0.999, 1e-4)
@@ -326,7 +326,7 @@ def test_sample_i_is_the_same_in_any_batch(name, method):
 def test_proposals():
     """A Poisson number of them under uniformization, known beforehand; fewer by thinning; few are refused under masking."""
     oracle, rows = oracle_of("rates"), ROWS // 4
-    table = Table(oracle.process, LATE, EARLY, 64, HOST)
+    table = ExitBoundTable(oracle.process, LATE, EARLY, 64, HOST)
     expected = float((table.largest() * (table.borders[:-1] - table.borders[1:])).sum())
     x = noised(oracle, LATE, rows, 0)
     infos = {m: sample(oracle, x=x, sampler=m(), steps=1, start=LATE, end=EARLY)[1] for m in BOTH}

@@ -13,7 +13,7 @@ SCHEDULES = {
     "VE": lambda: un.schedules.VE(0.01, 10.0),  # at neither
 }
 RULES = {
-    "Uniform": grids.Uniform,
+    "Uniform": grids.Even,
     "Quadratic": grids.Quadratic,
     "LogSNR": grids.LogSNR,
     "Karras": grids.Karras,
@@ -73,5 +73,5 @@ def test_refusals():
             grids.Karras(rho)
     for times in ([], [0.5], torch.ones(2, 2), [0.5, 0.5], [0.0, 1.0], [1.5, 0.0], [1.0, -0.1], [1.0, float("nan"), 0.0]):
         with pytest.raises(ValueError):
-            grids.Given(times)
-    assert grids.Given([1.0, 0.4, 0.0]).times(own, 7, 1.0, 0.0).tolist() == [1.0, 0.4, 0.0]
+            grids.GivenTimes(times)
+    assert grids.GivenTimes([1.0, 0.4, 0.0]).times(own, 7, 1.0, 0.0).tolist() == [1.0, 0.4, 0.0]

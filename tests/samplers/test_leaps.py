@@ -21,7 +21,7 @@ MILD = torch.tensor([11, 9, 10, 12, 10, 8, 9, 11, 10], dtype=torch.float64) / 90
 PROCESSES = {
     "masking": lambda: un.Masking(3, (2,)),
     "uniform": lambda: un.Uniform(3, (2,), STEADY),
-    "rates": lambda: un.RateMatrix(un.rates.nearest_neighbour(3), (2,), STEADY),
+    "rates": lambda: un.RateMatrix(un.rate_matrices.nearest_neighbour(3), (2,), STEADY),
     "uniform-one": lambda: un.Uniform(3, (), STEADY),
 }
 

@@ -15,7 +15,7 @@ import torch
 
 import unnoise as un
 from unnoise.laws import Categorical
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.samplers import (
     DDIM,
     Ancestral,
@@ -48,7 +48,7 @@ def mixed(spread: float = 0.8):
     )
 
 
-class Branches(Noise):
+class Branches(NoiseSource):
     """Noise that hands out the nodes laid out for each stage."""
 
     def __init__(self, normals: list[torch.Tensor], labels: tuple = ()):
@@ -154,7 +154,7 @@ def test_leaves_that_do_not_see_each_other_lose_the_order(monkeypatch):
 # --- leaves of numbers: linear in everything
 
 
-class Units(Noise):
+class Units(NoiseSource):
     """Noise with a single entry 1: step i of leaf `name` for row r."""
 
     def __init__(self, steps: int, names: tuple[str, ...], labels: tuple = ()):
@@ -241,7 +241,7 @@ def test_stated_orders():
 def test_leaves_step_as_one_state_would():
     """The same method on two leaves is the method on the pair."""
     one = un.oracles.normal(un.Gaussian((2,), un.schedules.Cosine()), MEAN, COVARIANCE)
-    x = Noise(3, 6).normal((2,))
+    x = NoiseSource(3, 6).normal((2,))
     whole, _ = sample(one, x=x, steps=10, sampler=DPMSolverPP(2))
     parts, info = sample(pair(), x={"a": x[:, :1], "b": x[:, 1:]}, steps=10, sampler=Leaves(DPMSolverPP(2)))
     torch.testing.assert_close(torch.cat([parts["a"], parts["b"]], 1), whole, rtol=0, atol=1e-13)
@@ -256,7 +256,7 @@ def test_a_frozen_leaf_conditions_the_others():
     oracle = mixed(3.0)
     n = 4000
     for c, mean, variance in ((0, -1.5, 0.6), (1, 1.5, 0.8)):
-        start = {"x": Noise(5, n).normal((1,)), "c": torch.full((n, 1), c)}
+        start = {"x": NoiseSource(5, n).normal((1,)), "c": torch.full((n, 1), c)}
         oracle_1 = un.oracles.conditional_gaussian(
             un.Product(x=un.Gaussian((1,), un.schedules.Cosine()), c=oracle.process.leaves["c"]),
             torch.tensor([0.45, 0.55]),

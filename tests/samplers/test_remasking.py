@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import unnoise as un
 from unnoise.generators.kolmogorov import states
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.samplers import Tokens, sample
 from unnoise.samplers.base import Problem
 from unnoise.samplers.categorical_ddim import CategoricalDDIM
@@ -119,7 +119,7 @@ def test_chances_are_those_of_the_paper():
         assert float(reveal[-1]) == 1 and float(sigma[-1]) == 0  # the last step reveals everything and masks nothing
 
 
-class Prescribed(Noise):
+class Prescribed(NoiseSource):
     """Numbers as given: whether coordinates change; in place of the token's number its position."""
 
     def __init__(self, whether: torch.Tensor):
@@ -413,7 +413,7 @@ def steps_under_watch(sampler, name: str, monkeypatch) -> None:
     process = un.Masking(5, (6,)) if name == "masking" else un.Uniform(5, (6,))
     network = nn.Sequential(nn.Embedding(6, 8), nn.Linear(8, 5))
     network.forward = lambda x, t: network[1](network[0](x))  # type: ignore[method-assign]
-    problem = Problem(un.Denoiser(network, process), torch.linspace(1, 0, 5).double(), Noise(0, 3), {})
+    problem = Problem(un.Denoiser(network, process), torch.linspace(1, 0, 5).double(), NoiseSource(0, 3), {})
     x = process.prior(3).draw(problem.noise)
     memory = sampler.prepared(problem)
     x = sampler.before(problem, memory, x, 0)

@@ -10,7 +10,7 @@ from torch import nn
 import unnoise as un
 from unnoise.generators.kolmogorov import states
 from unnoise.laws import LOG_ZERO
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.samplers import Ancestral, FirstHitting, Problem, Reveal, Tokens, sample
 from unnoise.samplers import reveal as module
 from unnoise.samplers.reveal import Plan
@@ -26,7 +26,7 @@ def oracle_of(size=2, length=2, schedule=None):
     return un.oracles.table(process, law_on(size**length))
 
 
-class Prescribed(Noise):
+class Prescribed(NoiseSource):
     """Levels as given; in place of the token's uniform number its position."""
 
     def __init__(self, reveal: torch.Tensor):

@@ -12,7 +12,7 @@ STEADY = un.schedules.LinearBeta(2.0, 2.0)
 LAW = torch.tensor([0.6, 0.1, 0.3], dtype=F64)
 TIMES = torch.linspace(0.9, 0.1, 5, dtype=F64)
 PROCESSES = {
-    "rates": un.RateMatrix(un.rates.nearest_neighbour(3), (1,), STEADY),
+    "rates": un.RateMatrix(un.rate_matrices.nearest_neighbour(3), (1,), STEADY),
     "birth-death": un.BirthDeath(2, (1,), STEADY, occupancy=0.3),
 }
 

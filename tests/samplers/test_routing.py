@@ -8,7 +8,7 @@ from torch import nn
 
 import unnoise as un
 from unnoise.generators.kolmogorov import states
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.samplers import Tokens, routing, sample
 from unnoise.samplers.base import Problem
 from unnoise.samplers.routing import Routed, best
@@ -25,7 +25,7 @@ PROCESSES = {
     "uniform": lambda: un.Uniform(3, (2,), STEADY),
     "skew": lambda: un.Interpolation(3, (2,), SKEW, STEADY),
     "half": lambda: un.Interpolation(3, (2,), HALF),
-    "with-mask": lambda: un.Interpolation(3, (2,), un.noises.uniform_with_mask(3), STEADY),
+    "with-mask": lambda: un.Interpolation(3, (2,), un.noise_laws.uniform_with_mask(3), STEADY),
 }
 
 
@@ -35,7 +35,7 @@ def routed_probs(oracle, t: float, s: float) -> torch.Tensor:
     x = states(process.state_space)
     sampler = Routed("random")
     times = torch.tensor([t, s], dtype=torch.float64)
-    memory = sampler.init(Problem(oracle, times, Noise(0, len(x)), {}))
+    memory = sampler.init(Problem(oracle, times, NoiseSource(0, len(x)), {}))
     theta = oracle(x, t).to(un.RawPosterior).log_probs().exp()
     count = process.state_space.size
     eye = torch.eye(count, dtype=torch.float64)
@@ -244,7 +244,7 @@ def test_coordinates_of_different_sizes():
 
 def test_refusals():
     for by in ("score", "random"):
-        for process in (un.Mixture.uniform_and_mask(3, (2,)), un.RateMatrix(un.rates.nearest_neighbour(3), (2,))):
+        for process in (un.Mixture.uniform_and_mask(3, (2,)), un.RateMatrix(un.rate_matrices.nearest_neighbour(3), (2,))):
             assert f"and {type(process).__name__} has none" in Routed(by).refuse(process)
         assert "draws categories" in Routed(by).refuse(un.Gaussian((2,)))
         assert Routed(by).refuse(un.Uniform(3, (2,))) is None

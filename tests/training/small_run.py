@@ -14,7 +14,7 @@ from torch import nn
 import unnoise as un
 from unnoise.data.base import Format, Line
 from unnoise.networks.base import register
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.training import Run, RunConfig, TrainConfig
 
 SIZE, LENGTH = 4, 3
@@ -94,7 +94,7 @@ class Small(nn.Module):
 
 
 def pairs(n: int = 200):
-    noise = Noise(7, n)
+    noise = NoiseSource(7, n)
     letters = (noise.at("first").uniform((1,)) * SIZE).long().repeat(1, LENGTH)  # three times the same letter
     number = noise.at("number").normal((2,), torch.float32) * 0.1 + letters[:, :2].float() - 1.5
     return {"number": number, "letters": letters}

@@ -8,7 +8,7 @@ import torch
 
 import unnoise as un
 from unnoise.networks.presets import default_network, default_predicts
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.training.captured import PLAIN, Captured
 from unnoise.training.config import TrainConfig
 from unnoise.training.learner import Learner, accelerator_for
@@ -34,8 +34,8 @@ def learner(process, captured: bool, optimiser: str) -> Learner:
 def trained(made: Learner, x0, steps: int = PLAIN + 4) -> list[torch.Tensor]:
     for step in range(steps):
         rows = torch.tensor([3, 1, 4, 1 + step])
-        part = un.spaces.map_leaves(lambda leaf, rows=rows: leaf[rows], x0)
-        made.update([(part, Noise(7, rows).at("epoch", 0, "batch", step))], 1, step + 1, LR / (step + 1))
+        part = un.tree.map_leaves(lambda leaf, rows=rows: leaf[rows], x0)
+        made.update([(part, NoiseSource(7, rows).at("epoch", 0, "batch", step))], 1, step + 1, LR / (step + 1))
     sums, good, bad = made.read()
     assert good == steps and not bad
     state = [p for part in made.parts().values() for p in part.values()]
@@ -53,8 +53,8 @@ PROCESSES = {
 @pytest.mark.parametrize("optimiser", ["adamw", "muon"])
 def test_a_replay_is_the_plain_update(name, optimiser):
     process = PROCESSES[name]
-    x0 = process.prior(12, torch.float32).draw(Noise(0, 12))
-    x0 = un.spaces.map_leaves(lambda leaf: leaf if leaf.dtype.is_floating_point else leaf % 2, x0)
+    x0 = process.prior(12, torch.float32).draw(NoiseSource(0, 12))
+    x0 = un.tree.map_leaves(lambda leaf: leaf if leaf.dtype.is_floating_point else leaf % 2, x0)
     plain = trained(learner(process, False, optimiser), x0)
     made = learner(process, True, optimiser)
     replayed = trained(made, x0)
@@ -68,8 +68,8 @@ def test_a_key_that_is_not_renewed_would_show(monkeypatch):
     x0 = torch.randint(5, (12, 6), generator=torch.Generator().manual_seed(0))
     plain = trained(learner(process, False, "adamw"), x0)
     made = learner(process, True, "adamw")
-    kept = Noise.keyed
-    monkeypatch.setattr(Noise, "keyed", lambda key, rows: kept(0, rows))  # a planted mistake: the key is frozen
+    kept = NoiseSource.keyed
+    monkeypatch.setattr(NoiseSource, "keyed", lambda key, rows: kept(0, rows))  # a planted mistake: the key is frozen
     replayed = trained(made, x0)
     assert max(float((a.double() - b.double()).abs().max()) for a, b in zip(plain, replayed, strict=True)) > 1e-2
 
@@ -106,8 +106,8 @@ def test_gradients_of_a_failed_recording_are_not_added_to():
 @pytest.mark.parametrize("labels", [(), ("step", 3), (2, "leaf", 1)])
 def test_a_key_on_the_device_gives_the_same_numbers(labels):
     rows = torch.tensor([5, 0, 2**40])
-    base = Noise(11, rows).at("epoch", 4)
-    one, other = base.at(*labels), Noise.keyed(torch.tensor(base.key), rows).at(*labels)
+    base = NoiseSource(11, rows).at("epoch", 4)
+    one, other = base.at(*labels), NoiseSource.keyed(torch.tensor(base.key), rows).at(*labels)
     assert torch.equal(one.uniform((3,)), other.uniform((3,))) and torch.equal(one.normal(), other.normal())
     assert torch.equal(one.shared_uniform(), other.shared_uniform())
     assert torch.equal(one.of(torch.tensor([2])).uniform(), other.of(torch.tensor([2])).uniform())

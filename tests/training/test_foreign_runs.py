@@ -12,10 +12,10 @@ import pytest
 import small_run
 import torch
 
-from unnoise.training import durable
-from unnoise.training.durable import RunError
+from unnoise.training import safe_files
 from unnoise.training.metrics import Metrics, read_metrics
 from unnoise.training.report import write_report
+from unnoise.training.safe_files import RunError
 from unnoise.training.trainer import Trainer, train
 
 NUMBERS = {"step": 0, "epoch": 0, "position": 0, "waited": 0, "rows": 200, "seconds": 0.5, "best": None}
@@ -31,7 +31,7 @@ def renewed(state):
     """The manifest of what is in a state's folder now: as one who means harm would write it."""
     path = state.folder / "manifest.json"
     files = [file for file in state.folder.iterdir() if file != path]
-    facts = {file.name: {"bytes": file.stat().st_size, "sha256": durable.digest(file)} for file in files}
+    facts = {file.name: {"bytes": file.stat().st_size, "sha256": safe_files.digest(file)} for file in files}
     path.write_text(json.dumps({"files": facts}))
 
 
@@ -185,7 +185,7 @@ def test_links_are_replaced_and_not_followed(tmp_path, name):
 
 def test_a_lock_is_not_reached_through_a_link(tmp_path):
     run = small_run.make(tmp_path / "run")
-    (run.folder / durable.LOCK).symlink_to(tmp_path / "elsewhere")
+    (run.folder / safe_files.LOCK).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError), run.locked():
         pass
     assert not (tmp_path / "elsewhere").exists()
@@ -214,10 +214,10 @@ import os, sys, time
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
-spec = spec_from_file_location("durable", sys.argv[1])
-durable = module_from_spec(spec)
-spec.loader.exec_module(durable)
-with durable.locked(Path(sys.argv[2])):
+spec = spec_from_file_location("safe_files", sys.argv[1])
+safe_files = module_from_spec(spec)
+spec.loader.exec_module(safe_files)
+with safe_files.locked(Path(sys.argv[2])):
     worker = os.fork()
     if worker:
         print(worker, flush=True)
@@ -228,7 +228,7 @@ with durable.locked(Path(sys.argv[2])):
 def test_a_lock_ends_with_its_process_though_its_workers_live(tmp_path):
     pytest.importorskip("fcntl")
     run = small_run.make(tmp_path / "run")
-    command = [sys.executable, "-S", "-c", HOLDING, durable.__file__, str(run.folder)]
+    command = [sys.executable, "-S", "-c", HOLDING, safe_files.__file__, str(run.folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         worker = int(child.stdout.readline())
         try:

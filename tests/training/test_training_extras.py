@@ -212,7 +212,7 @@ def test_every_kind_of_data_can_be_self_conditioned(tmp_path, kind):
     lines = "".join(f"{('x', 'y')[i % 2]},{i % 2 + 0.01 * i},{i % 3}\n" for i in range(80))
     path.write_text("name,size,count\n" + lines if kind == "table" else "abba abab baba " * 80)
     form, x0 = read(path)
-    rows = un.spaces.batch_size(x0)
+    rows = un.tree.batch_size(x0)
     options = {"steps": 8, "batch_size": min(16, rows // 2), "device": "cpu", "tensorboard": False, "panels": 0}
     run = Run.create(tmp_path / "run", recipe(form, rows, "tiny", self_condition=True, **options))
     train(run, x0)

@@ -9,7 +9,7 @@ import torch
 
 import unnoise as un
 from unnoise.networks.base import REGISTRY
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.objectives import Objective
 from unnoise.training import NonFinite, TrainConfig, metrics, train
 from unnoise.training.data_order import Cursor, InMemory, batches
@@ -55,7 +55,7 @@ def test_losses_are_those_of_the_objective_with_the_documented_noise(tmp_path):
     stream = batches(InMemory(small_run.rows()), trainer.order, Cursor(0, 64), torch.device("cpu"))
     _, rows, x0 = next(stream)
     assert torch.equal(x0, small_run.rows()[rows])
-    loss = objective(x0, Noise(0, rows).at("epoch", 0, "batch", 64)).loss.mean()
+    loss = objective(x0, NoiseSource(0, rows).at("epoch", 0, "batch", 64)).loss.mean()
     assert small_run.losses(run.folder)[3] == pytest.approx(loss.item(), rel=1e-6)
 
 
@@ -67,7 +67,7 @@ def test_accumulated_parts_make_one_update_of_their_mean(tmp_path):
     for _ in range(4):
         cursor, rows, x0 = next(stream)
         assert len(rows) == 8
-        total = total + objective(x0, Noise(0, rows).at("epoch", 0, "batch", cursor.position)).loss.mean() / 4
+        total = total + objective(x0, NoiseSource(0, rows).at("epoch", 0, "batch", cursor.position)).loss.mean() / 4
     total.backward()
     norm = torch.stack([p.grad.norm() for p in objective.parameters()]).norm()
     trainer.fit()

@@ -8,8 +8,8 @@ import pytest
 import small_run
 import torch
 
-from unnoise.training import durable
-from unnoise.training.durable import RunError
+from unnoise.training import safe_files
+from unnoise.training.safe_files import RunError
 
 
 class Killed(BaseException):
@@ -55,7 +55,7 @@ def killing(patch, at):
     for module, name, after in ((os, "rename", True), (os, "rename", False), (os, "fsync", False), (os, "link", True)):
         around(module, name, after)
     around(shutil, "rmtree", False)
-    around(durable, "digest", False)
+    around(safe_files, "digest", False)
     around(os, "unlink", True)
 
 
@@ -96,8 +96,8 @@ def test_the_last_good_states_and_the_best_are_kept(tmp_path):
     assert bool((value == 2).all())
     save(run, 4)  # once more: beside the other, never in its place
     assert [state.order for state in run.found()] == [(2, 0), (4, 0), (4, 1)]
-    published = durable.digest(run.folder / "weights.safetensors")
-    assert published == durable.digest(run.found()[-1].folder / "weights.safetensors")
+    published = safe_files.digest(run.folder / "weights.safetensors")
+    assert published == safe_files.digest(run.found()[-1].folder / "weights.safetensors")
 
 
 @pytest.mark.parametrize("how", ["cut", "changed", "missing", "manifest", "link"])

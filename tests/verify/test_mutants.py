@@ -14,7 +14,7 @@ from unnoise.covariance import Covariance
 from unnoise.generators.local import Local
 from unnoise.laws import Categorical, Normal
 from unnoise.objectives import closed_forms
-from unnoise.objectives.bound import Bound
+from unnoise.objectives.bound import Terms
 from unnoise.predictions import Energy
 from unnoise.predictions.continuous import Score
 from unnoise.predictions.finite import Posterior, RawPosterior
@@ -28,7 +28,7 @@ from unnoise.processes import (
     RankOne,
     RateMatrix,
     Uniform,
-    rates,
+    rate_matrices,
 )
 from unnoise.processes.dense import TimeScaled
 from unnoise.processes.finite import FiniteProcess
@@ -46,7 +46,7 @@ SUBJECTS = {
     "mixture": lambda: finite_subject(
         Mixture(3, (1,), laws=LAWS, weights=lambda t: torch.stack([1 - 0.8 * t, 0.8 * t], -1)), "mixture"
     ),
-    "rates": lambda: finite_subject(RateMatrix(rates.relaxed(CYCLE), (1,)), "rates"),
+    "rates": lambda: finite_subject(RateMatrix(rate_matrices.relaxed(CYCLE), (1,)), "rates"),
     "birth-death": lambda: finite_subject(BirthDeath(3, (1,), occupancy=0.3), "birth-death"),
     "pure death": lambda: finite_subject(BirthDeath(3, (1,), occupancy=0.0), "pure death"),
     "masking": lambda: finite_subject(Masking(3, (2,)), "masking"),
@@ -84,7 +84,7 @@ def wrong_product_order(patch):
 
 
 def missing_prior_term(patch):
-    patch.setattr(Bound, "total", property(lambda self: self.diffusion + self.reconstruction))
+    patch.setattr(Terms, "total", property(lambda self: self.diffusion + self.reconstruction))
 
 
 def dropped_constant(patch):
@@ -151,7 +151,7 @@ def plug_in_kernel_for_marginalised(patch):
 def posterior_variance_for_optimal(patch):
     from unnoise.predictions import variances
 
-    patch.setattr(variances.Optimal, "of", variances.Posterior.of)
+    patch.setattr(variances.OptimalVariance, "of", variances.PosteriorVariance.of)
 
 
 def transposed_root(patch):
@@ -266,7 +266,7 @@ MUTANTS = [
     (without_the_slope_of_the_noise_law, "mixture", identity_checks, "bound(x)"),
     (noise_of_the_earlier_time, "mixture", kernel_checks, "marginal = transition of marginal"),
     (transposed_rates, "rates", kernel_checks, "forward equation"),
-    (transposed_rates, "rates", identity_checks, "bound(x)"),
+    (transposed_rates, "rate_matrices", identity_checks, "bound(x)"),
     (transposed_rates, "birth-death", identity_checks, "bound(x)"),
     (clock_of_alpha_squared, "rates", kernel_checks, "forward equation"),
     (births_for_deaths, "birth-death", kernel_checks, "forward equation"),
@@ -326,5 +326,5 @@ def test_a_bound_without_its_prior_is_no_bound(monkeypatch):
 
 def test_an_infinite_bound_does_not_pass(monkeypatch):
     subject = SUBJECTS["masking"]()
-    monkeypatch.setattr(Bound, "total", property(lambda self: self.diffusion + torch.inf))
+    monkeypatch.setattr(Terms, "total", property(lambda self: self.diffusion + torch.inf))
     assert failures(subject, inequality_checks, "> 0.1")

@@ -22,7 +22,7 @@ from unnoise.samplers import (
 )
 from unnoise.samplers.reveal import Reveal
 from unnoise.verify.branching import branches
-from unnoise.verify.order_settings import C, Exact, Looked, M
+from unnoise.verify.order_settings import C, M, MemoisedOracle, PosteriorMean
 from unnoise.verify.orders import WITHOUT, Case, cases, measured, slope, unstated
 
 CASES = cases()
@@ -212,10 +212,13 @@ def test_the_cheap_denoisers_are_the_oracles():
     x, t = torch.randn(5, 2, dtype=torch.float64), torch.tensor([0.1, 0.1, 0.4, 0.7, 0.9], dtype=torch.float64)
     oracle = un.oracles.normal(process, M, C)
     for at in (t, t[0]):
-        torch.testing.assert_close(Exact(process)(x, at).value, oracle(x, at).to(un.Clean).value, rtol=0, atol=1e-12)
+        torch.testing.assert_close(PosteriorMean(process)(x, at).value, oracle(x, at).to(un.Clean).value, rtol=0, atol=1e-12)
     setting = the("Euler()", "Masking").setting
     points = setting.denoiser.points.flip(0)
-    told, looked = setting.oracle(points, 0.6), Looked(setting.oracle)(points, torch.tensor(0.6, dtype=torch.float64))
+    told, looked = (
+        setting.oracle(points, 0.6),
+        MemoisedOracle(setting.oracle)(points, torch.tensor(0.6, dtype=torch.float64)),
+    )
     torch.testing.assert_close(looked.step(0.3).probs, told.step(0.3).probs, rtol=0, atol=1e-14)
 
 

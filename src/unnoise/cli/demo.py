@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from unnoise.cli.tables import table
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.shapes import Tree
 
 
@@ -61,12 +61,12 @@ class Demo:
         """Train one, and measure it on the rows held out."""
         from unnoise.data.read import Reading, read
         from unnoise.evaluation.report import bound_on
-        from unnoise.spaces import batch_size, map_leaves
         from unnoise.training.data_order import split
         from unnoise.training.drawing import draw
         from unnoise.training.recipes import recipe
         from unnoise.training.run import Run
         from unnoise.training.trainer import train
+        from unnoise.tree import batch_size, map_leaves
 
         form, x0 = read(path, Reading(categories=categories))
         config = recipe(
@@ -102,7 +102,7 @@ def baseline_of(form: Any, seen: Tree, unseen: Tree, seed: int) -> tuple[float, 
         return float((torch.stack(parts).sum(0) + form.log_fill(unseen)).mean()), "independent columns"
     if not unseen.dtype.is_floating_point:
         return float(_labels(seen, unseen).mean()), "independent pixels"
-    spread = [form.width * (Noise(seed, len(x)).at("bin").uniform(tuple(x.shape[1:])) - 0.5) for x in (seen, unseen)]
+    spread = [form.width * (NoiseSource(seed, len(x)).at("bin").uniform(tuple(x.shape[1:])) - 0.5) for x in (seen, unseen)]
     a, b = ((x.double() + u).flatten(1) for x, u in zip((seen, unseen), spread, strict=True))
     covariance = torch.cov(a.T) + 1e-3 * torch.eye(a.shape[1], dtype=torch.float64)
     law = torch.distributions.MultivariateNormal(a.mean(0), covariance)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import tyro
 
 from unnoise.cli.tables import table
-from unnoise.training.durable import strict_json
+from unnoise.training.safe_files import strict_json
 
 
 @dataclass(kw_only=True)

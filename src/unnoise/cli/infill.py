@@ -48,10 +48,10 @@ class Infill:
     def run(self) -> int:
         from unnoise.data.sequences import END, Sequences
         from unnoise.data.table import Table
-        from unnoise.networks.unended import Unended
-        from unnoise.spaces import batch_size, map_leaves
+        from unnoise.networks.end_symbol import EndBarred
         from unnoise.training.drawing import conditioning, fill
         from unnoise.training.run import Run
+        from unnoise.tree import batch_size, map_leaves
 
         run = Run.open(self.folder)
         format = run.format()
@@ -59,7 +59,7 @@ class Infill:
         x, fixed = format.gaps(self.path, self.mark)
         denoiser = run.denoiser(which="best")
         if isinstance(format, Sequences) and format.padded and format.noise == "masking":
-            denoiser.network = Unended(denoiser.network, format.alphabet.index(END), len(format.alphabet))
+            denoiser.network = EndBarred(denoiser.network, format.alphabet.index(END), len(format.alphabet))
         filled, settled, calls, left = x, fixed, 0, 0
         for attempt in range(TRIES):
             seed = self.seed ^ (attempt << 40)

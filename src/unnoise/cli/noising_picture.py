@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.oracles import MarkovChain, Oracle, mixture
 from unnoise.processes import Gaussian, Masking, Process
 from unnoise.schedules import Linear
@@ -14,7 +14,7 @@ STEPS = 200
 LETTERS = "noise "
 
 
-def noising(process: Process, x0: Tensor, grid: Tensor, noise: Noise) -> list[Tensor]:
+def noising(process: Process, x0: Tensor, grid: Tensor, noise: NoiseSource) -> list[Tensor]:
     """A path of the forward process at the grid's times, by its transitions."""
     path = [process.marginal(x0, grid[0]).draw(noise.at("first"))]
     for i in range(len(grid) - 1):
@@ -22,7 +22,7 @@ def noising(process: Process, x0: Tensor, grid: Tensor, noise: Noise) -> list[Te
     return path
 
 
-def denoising(oracle: Oracle, rows: int, grid: Tensor, noise: Noise) -> list[Tensor]:
+def denoising(oracle: Oracle, rows: int, grid: Tensor, noise: NoiseSource) -> list[Tensor]:
     """A path of the reverse process from the prior, by the exact denoiser's kernels."""
     path = [oracle.process.prior(rows, torch.float64).draw(noise.at("prior"))]
     for i in range(len(grid) - 1, 0, -1):
@@ -50,7 +50,7 @@ def _continuous(axes, seed: int) -> None:
     means, covariances = torch.tensor([[-1.5], [1.0]]), torch.tensor([[[0.03]], [[0.12]]])
     oracle = mixture(process, torch.tensor([0.4, 0.6]), means, covariances)
     grid = torch.linspace(1e-3, 1, STEPS + 1, dtype=torch.float64)
-    rows, noise = 48, Noise(seed, 48)
+    rows, noise = 48, NoiseSource(seed, 48)
     x0 = oracle.draw(noise.at("data"))
     y = torch.linspace(-3.2, 3.2, 241, dtype=torch.float64)
     density = torch.stack([oracle.log_marginal(y.unsqueeze(-1), t).exp() for t in grid], 1)
@@ -76,7 +76,7 @@ def _finite(axes, seed: int) -> None:
     initial[0] = 1.0
     oracle = MarkovChain(process, initial / initial.sum(), columns)
     times = torch.linspace(0, 1, 9, dtype=torch.float64)
-    noise = Noise(seed + 1, rows)
+    noise = NoiseSource(seed + 1, rows)
     fine = torch.linspace(0, 1, STEPS + 1, dtype=torch.float64)
     forward = noising(process, oracle.draw(noise.at("data")), fine, noise)
     backward = denoising(oracle, rows, fine, noise)

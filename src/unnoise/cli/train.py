@@ -10,10 +10,10 @@ import tyro
 
 from unnoise.cli.tables import table
 from unnoise.data.base import Format
-from unnoise.data.origin import NAME, Origin
 from unnoise.data.read import Reading
+from unnoise.data.source_file import NAME, SourceFile
 from unnoise.training.config import settings
-from unnoise.training.durable import strict_json
+from unnoise.training.safe_files import strict_json
 
 ON_THE_WAY = ("path", "resume", "steps", "epochs", "minutes", "batch_size", "lr", "set", "device", "json")
 COUNT = Annotated[int | None, tyro.conf.arg(metavar="N")]
@@ -121,11 +121,11 @@ class Train:
         import torch
 
         from unnoise.data.read import read
-        from unnoise.spaces import batch_size
-        from unnoise.training.processes import made_by_main, team
+        from unnoise.training.launch import made_by_main, team
         from unnoise.training.recipes import recipe
         from unnoise.training.run import Run
         from unnoise.training.trainer import train
+        from unnoise.tree import batch_size
 
         if self.resume is not None:
             return self._resume()
@@ -159,7 +159,7 @@ class Train:
             device=self.device,
             **settings(self.set),
         )
-        origin = Origin.of(self.path)
+        origin = SourceFile.of(self.path)
 
         def make() -> Run:
             if not self.json:
@@ -171,7 +171,7 @@ class Train:
         with team(config.train) as accelerator:
             run = made_by_main(accelerator, make)
             outcome = train(run, x0, progress=not self.json)
-            return self._told(run, outcome) if accelerator.is_main_process else 0
+            return self._print_result(run, outcome) if accelerator.is_main_process else 0
 
     def _understood(self, format: Format, rows: int) -> None:
         lines = [[line.part, line.kind, line.values, line.process] for line in format.lines()]
@@ -179,13 +179,13 @@ class Train:
         print(f"{rows} examples of {self.path}" + (f", numbers under the schedule {self.schedule}" if self.schedule else ""))
 
     def _resume(self) -> int:
-        from unnoise.training.processes import made_by_main, team
+        from unnoise.training.launch import made_by_main, team
         from unnoise.training.run import Run
         from unnoise.training.trainer import train
 
         assert self.resume is not None
         folder, changes = self.resume, self._changes()
-        origin = Origin.load(folder) if self.path is None or (folder / NAME).exists() else Origin(self.path)
+        origin = SourceFile.load(folder) if self.path is None or (folder / NAME).exists() else SourceFile(self.path)
         path = self.path or origin.path
         before = Run.open(folder)
         if not origin.still_at(path):
@@ -198,13 +198,13 @@ class Train:
             run = Run.open(folder)
             if changes:
                 run.change(**changes)
-            Origin(path.resolve(), origin.digest).save(folder)
+            SourceFile(path.resolve(), origin.digest).save(folder)
             return run
 
         with team(before.config.train) as accelerator:
             run = made_by_main(accelerator, make)
             outcome = train(run, run.format().encode(path), progress=not self.json)
-            return self._told(run, outcome) if accelerator.is_main_process else 0
+            return self._print_result(run, outcome) if accelerator.is_main_process else 0
 
     def _changes(self) -> dict[str, Any]:
         """Settings that a run goes on with; whatever else is given cannot be changed any more."""
@@ -220,7 +220,7 @@ class Train:
             changes.setdefault("minutes", None)
         return changes
 
-    def _told(self, run, outcome) -> int:
+    def _print_result(self, run, outcome) -> int:
         from unnoise.training.drawing import draw
         from unnoise.training.panels import shown_suffix
         from unnoise.training.report import write_report

@@ -26,7 +26,7 @@ from torch import Tensor
 from unnoise.data.base import BadData, Format, Line
 from unnoise.data.files import read_bytes, suffix_of, write_bytes
 from unnoise.objectives.decoders import DiscretisedGaussian
-from unnoise.processes import Gaussian, Masking, Process, RateMatrix, rates
+from unnoise.processes import Gaussian, Masking, Process, RateMatrix, rate_matrices
 from unnoise.schedules import Cosine
 from unnoise.shapes import Tree
 
@@ -130,7 +130,7 @@ class Array(Format):
             return Gaussian(self.state_shape, Cosine())
         if self.noise == "masking":
             return Masking(self.levels, self.state_shape)
-        return RateMatrix(rates.nearest_neighbour(self.levels), self.state_shape, Cosine(), method="eigen")
+        return RateMatrix(rate_matrices.nearest_neighbour(self.levels), self.state_shape, Cosine(), method="eigen")
 
     def objective_options(self) -> dict[str, Any]:
         """Levels as numbers: the bound is that of the levels, with the last word at the noise of a sixth of a bin."""

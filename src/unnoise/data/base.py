@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unnoise.processes import Process
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import batch_size, first_leaf
+from unnoise.tree import batch_size, first_leaf
 
 
 class BadData(ValueError):

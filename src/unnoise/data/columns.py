@@ -19,7 +19,7 @@ import numpy as np
 from unnoise.data.base import BadData
 from unnoise.data.quantiles import Quantiles
 from unnoise.data.scales import Dates, Decimals, Scale
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 
 MISSING = ("", "nan", "NaN")
 TRUTH = {"true", "false"}
@@ -131,7 +131,7 @@ class Column:
         state = states[values.index]
         if self.quantiles is None:
             return state, None
-        noise = Noise(SEED, len(state)).at(self.name)
+        noise = NoiseSource(SEED, len(state)).at(self.name)
         score = noise.at("fill").normal().numpy().copy()  # rows without a number of their own: read by no one
         own = state == self.size - 1
         spread = noise.at("place").uniform().numpy()[own] if place is None else place

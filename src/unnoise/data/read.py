@@ -52,7 +52,7 @@ class Reading:
 
 FORMS = {"table": "a table", "text": "text", "fasta": "a FASTA file", "smiles": "a file of molecules", "array": "an array"}
 SEQUENCES = ("text", "fasta", "smiles")
-MEANT_FOR: dict[str, tuple[str, tuple[str, ...]]] = {
+OPTION_FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "--length": ("sequences", SEQUENCES),
     "--text": ("text", ("text",)),
     "--tokenizer": ("text and FASTA", ("text", "fasta")),
@@ -116,7 +116,7 @@ def _refuse_others(path: Path, how: Reading, form: str) -> None:
         "--noise": how.noise is not None,
         "--columns": how.columns is not None,
     }
-    for option, (kind, forms) in MEANT_FOR.items():
+    for option, (kind, forms) in OPTION_FORMS.items():
         if given[option] and form not in forms:
             raise BadData(f"{option} is for {kind}; {path} is {FORMS[form]}: leave it out")
 

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from unnoise.data.base import BadData, Format, Line
+from unnoise.data.column_kinds import column_kind
 from unnoise.data.columns import MISSING, Column, Texts
 from unnoise.data.files import write_bytes
 from unnoise.data.table_files import (
@@ -40,10 +41,9 @@ from unnoise.data.table_files import (
     table_suffix,
     texts_of,
 )
-from unnoise.data.understanding import understand
 from unnoise.processes import Gaussian, Masking, Process, Product
 from unnoise.shapes import Bool, Float, Tree
-from unnoise.spaces import batch_size
+from unnoise.tree import batch_size
 
 CATEGORIES = "categories"
 
@@ -99,7 +99,7 @@ class Table(Format):
         for name in names:
             glance(table[name], name, where, wishes[name])
         texts = {name: texts_of(table[name], name, where) for name in names}
-        columns = tuple(understand(texts[name], wishes[name]) for name in names)
+        columns = tuple(column_kind(texts[name], wishes[name]) for name in names)
         types = [table.schema.field(c.name).type if typed else arrow_type(pa, c.arrow()) for c in columns]
         schema = pa.schema(list(zip(names, types, strict=True)), metadata=pandas_types(table.schema, names))
         packed = base64.b64encode(schema.serialize().to_pybytes()).decode()

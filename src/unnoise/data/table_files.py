@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from unnoise.data.base import BadData
+from unnoise.data.column_kinds import FEW, MANY, column_kind
 from unnoise.data.columns import Texts
 from unnoise.data.files import read_bytes, separator_of, suffix_of, without_blanks
 from unnoise.data.scales import Dates, Decimals
-from unnoise.data.understanding import FEW, MANY, understand
 
 GLANCE = 200_000  # rows that are looked at first, so that a hopeless column fails before the rest is worked on
 SUFFIXES = (".csv", ".tsv", ".parquet")
@@ -215,7 +215,7 @@ def glance(column: Any, name: str, where: str, wish: Any) -> None:
         values = texts_of(column[:GLANCE], name, where)
         some = values.distinct[-1000:]
         if len(values.distinct) > MANY and not (Decimals.understand(some) or Dates.understand(some)):
-            understand(values, wish)
+            column_kind(values, wish)
 
 
 def arrow_type(pa: Any, name: str) -> Any:

@@ -24,7 +24,7 @@ from unnoise.networks.compiled import compile_network, uncompiled
 from unnoise.networks.presets import PRESETS
 from unnoise.networks.transformer import SequenceTransformer, SequenceTransformerConfig
 from unnoise.shapes import Float, Int
-from unnoise.training import durable
+from unnoise.training import safe_files
 from unnoise.training.config import TrainConfig
 from unnoise.training.data_order import split
 from unnoise.training.optimiser import Optimiser
@@ -157,13 +157,13 @@ def save_judge(folder: Path, judge: Judge, about: dict[str, Any]) -> None:
             name: value.detach().to("cpu", copy=True).contiguous() for name, value in judge.model.state_dict().items()
         }
         save_file(weights, target / "judge.safetensors")
-        durable.write_json(
+        safe_files.write_json(
             target / "judge.json", {**about, "nats": judge.nats, "steps": judge.steps, "seconds": judge.seconds}
         )
 
     if folder.exists():
-        durable.remove_folder(folder)
-    durable.save_folder(folder, fill, {})
+        safe_files.remove_folder(folder)
+    safe_files.save_folder(folder, fill, {})
 
 
 def load_judge(folder: Path, about: dict[str, Any]) -> Judge | None:
@@ -171,15 +171,15 @@ def load_judge(folder: Path, about: dict[str, Any]) -> Judge | None:
     if not folder.exists():
         return None
     try:
-        durable.verified(folder)
-        said = durable.read_json(folder / "judge.json")
+        safe_files.verified(folder)
+        said = safe_files.read_json(folder / "judge.json")
         if {name: said.get(name) for name in about} != about:
             return None
         if not all(isinstance(said.get(name), int | float) for name in ("nats", "steps", "seconds")):
-            raise durable.Damaged(f"{folder / 'judge.json'} does not say how the judge was trained")
+            raise safe_files.Damaged(f"{folder / 'judge.json'} does not say how the judge was trained")
         model = _network(about["size"], about["preset"], 0 if about["windows"] else about["length"], about["seed"])
         load_weights(model, load_file(folder / "judge.safetensors"), folder)
-    except durable.RunError as error:
+    except safe_files.RunError as error:
         warnings.warn(f"{error}; the judge is trained again", stacklevel=2)
         return None
     return Judge(model.eval(), said["nats"], said["steps"], said["seconds"])

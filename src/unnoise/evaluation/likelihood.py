@@ -39,12 +39,13 @@ from unnoise.laws import sum_coordinates
 from unnoise.likelihoods import Dequantised, Enumeration, Likelihood, ProbabilityFlow, likelihood
 from unnoise.likelihoods.enumerate import how_many
 from unnoise.likelihoods.likelihood import FEW_COORDINATES, FEW_STATES, PROBES
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.objectives import Objective
 from unnoise.processes import Gaussian
 from unnoise.shapes import Float, Int, Tree
-from unnoise.spaces import Finite, Space, batch_size, first_leaf, map_leaves
+from unnoise.spaces import Finite, Space
 from unnoise.training.validation import summary, terms_of
+from unnoise.tree import batch_size, first_leaf, map_leaves
 
 DRAWS = 64  # of the bound on rows that have an exact value: so many that the difference of the two is seen
 TOLERANCE = 1e-4  # of the flow's solver, per coordinate and step: far below the spread over rows
@@ -75,7 +76,7 @@ def bound_terms(
         part = map_leaves(lambda leaf, index=index: leaf[index].to(device), x0)
         found = []
         for k in range(draws):
-            b = objective(part, Noise(seed, index, device).at("evaluate", k, "batch", start))
+            b = objective(part, NoiseSource(seed, index, device).at("evaluate", k, "batch", start))
             found.append(terms_of(b, part, log_fill).cpu())
         terms.append(torch.stack(found))
     return torch.cat(terms, 1)

@@ -20,7 +20,7 @@ LARGEST = 2**62  # codes of contexts are 64-bit integers
 
 
 @dataclass
-class Counts:
+class SymbolCounts:
     """How often each word of k + 1 symbols and each context of k occurs, by the codes that do."""
 
     words: Int[Tensor, "words"]
@@ -29,7 +29,7 @@ class Counts:
     context_counts: Float[Tensor, "contexts"]
 
     @classmethod
-    def of(cls, x: Int[Tensor, "rows length"], k: int, size: int) -> "Counts":
+    def of(cls, x: Int[Tensor, "rows length"], k: int, size: int) -> "SymbolCounts":
         words, n = codes(x, k, size).flatten().unique(return_counts=True)
         contexts, which = (words // size).unique(return_inverse=True)
         totals = torch.zeros(len(contexts), dtype=torch.float64).index_add(0, which, n.double())
@@ -63,7 +63,7 @@ def _found(keys: Tensor, values: Tensor, wanted: Tensor) -> Tensor:
 @dataclass
 class Markov:
     size: int
-    counts: list[Counts] = field(default_factory=list)
+    counts: list[SymbolCounts] = field(default_factory=list)
     strengths: list[float] = field(default_factory=list)
 
     @property
@@ -84,7 +84,7 @@ def fit_markov(train: Int[Tensor, "rows length"], held: Int[Tensor, "held length
     for k in range(min(highest, train.shape[1] - 1) + 1):
         if size ** (k + 1) >= LARGEST:
             break
-        counts, code = Counts.of(train, k, size), codes(held, k, size)
+        counts, code = SymbolCounts.of(train, k, size), codes(held, k, size)
         tried = [(counts.sharpened(p, code, size, m), m) for m in STRENGTHS]
         better, m = max(tried, key=lambda pair: float(pair[0].log().sum()))
         if k and float(better.log().sum()) <= float(p.log().sum()):

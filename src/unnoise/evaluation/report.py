@@ -11,18 +11,18 @@ from typing import Any
 from torch import Tensor
 
 from unnoise.data.base import Format
-from unnoise.data.origin import NAME, Origin
 from unnoise.data.sequences import Sequences
+from unnoise.data.source_file import NAME, SourceFile
 from unnoise.data.table import Table
 from unnoise.evaluation import molecules, sequences, tables
 from unnoise.evaluation.judge import Judge, judge_of
 from unnoise.evaluation.likelihood import bound_figures, bound_on, bound_terms, exact_on
 from unnoise.shapes import Tree
-from unnoise.spaces import batch_size, map_leaves
 from unnoise.training.data_order import split
 from unnoise.training.drawing import device_of, draw
 from unnoise.training.recipes import preset_for
 from unnoise.training.run import Run
+from unnoise.tree import batch_size, map_leaves
 
 __all__ = ["bound_on", "evaluate"]
 
@@ -46,7 +46,7 @@ def _encoded(format: Format, path: Path) -> tuple[Tree, list[str]]:
 def _trained_on(run: Run, path: Path | None) -> Path:
     """The file that a run was trained on, as it was then."""
     noted = path is None or (run.folder / NAME).exists()
-    origin = Origin.load(run.folder) if noted else Origin(path)  # type: ignore[arg-type]
+    origin = SourceFile.load(run.folder) if noted else SourceFile(path)  # type: ignore[arg-type]
     path = path or origin.path
     other = "name it with --trained-on, or pass --data FILE --samples 0 for the bound on other rows"
     if not path.exists():

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from unnoise.data.sequences import END, Sequences
 from unnoise.evaluation.judge import Judge
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.shapes import Bool, Float, Int
 
 LONGEST_GRAM = 4
@@ -121,12 +121,12 @@ def perplexity(nats: float) -> float:
 
 def chosen(rows: int, most: int, seed: int) -> Int[Tensor, "chosen"]:
     """At most so many row numbers, all alike likely, in an order of the seed's."""
-    return Noise(seed, rows).at("chosen").uniform().argsort(stable=True)[:most]
+    return NoiseSource(seed, rows).at("chosen").uniform().argsort(stable=True)[:most]
 
 
 def independent(format: Sequences, x: Int[Tensor, "rows length"], n: int, seed: int = 0) -> Int[Tensor, "n length"]:
     """n rows of independent symbols with the frequencies of x (of each place where sequences are padded)."""
-    places = Noise(seed, n).at("independent").uniform((x.shape[1],))
+    places = NoiseSource(seed, n).at("independent").uniform((x.shape[1],))
     if format.padded:
         return x.gather(0, (places * len(x)).long())
     return x.flatten()[(places * x.numel()).long()]

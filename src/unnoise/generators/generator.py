@@ -20,10 +20,11 @@ from torch import Tensor
 
 from unnoise.covariance import Covariance
 from unnoise.generators.local import Local, without_self
-from unnoise.generators.neighbours import neighbours, pick, replace, tree_leaves
+from unnoise.generators.neighbours import neighbours, tree_leaves
 from unnoise.laws import LOG_ZERO, sum_coordinates
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import Counts, Euclidean, Finite, Space, batch_size
+from unnoise.spaces import Counts, Euclidean, Finite, Space
+from unnoise.tree import batch_size, pick, replace
 
 Function = Callable[[Tree], Tensor]  # a batch of states -> one number per row
 

@@ -15,16 +15,17 @@ from math import sqrt
 import torch
 from torch import Tensor
 
-from unnoise.generators.generator import Generator, neighbours, pick, tree_leaves
+from unnoise.generators.generator import Generator, neighbours, tree_leaves
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import Finite, Product, Space, batch_size, map_leaves
+from unnoise.spaces import Finite, ProductSpace, Space
+from unnoise.tree import batch_size, map_leaves, pick
 
 
 def states(space: Space) -> Tree:
     """Every point of a finite space or of a product of finite spaces."""
     if isinstance(space, Finite):
         return space.states()
-    if isinstance(space, Product):
+    if isinstance(space, ProductSpace):
         tree: Tree = {}
         for name, part in space.leaves.items():
             new = states(part)
@@ -48,7 +49,7 @@ def code(space: Space, x: Tree) -> Tensor:
         for column, size in zip(x.reshape(batch_size(x), -1).unbind(1), sizes.tolist(), strict=True):
             index = index * size + column
         return index
-    if isinstance(space, Product):
+    if isinstance(space, ProductSpace):
         index = torch.zeros(batch_size(x), dtype=torch.int64)
         for name, part in space.leaves.items():
             index = index * batch_size(states(part)) + code(part, x[name])

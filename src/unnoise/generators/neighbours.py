@@ -4,27 +4,15 @@ import torch
 from torch import Tensor
 
 from unnoise.shapes import Tree
-from unnoise.spaces import Counts, Finite, Product, Space, batch_size, map_leaves
+from unnoise.spaces import Counts, Finite, ProductSpace, Space
+from unnoise.tree import batch_size, map_leaves, pick, replace
 
 
 def tree_leaves(space: Space, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Space]]:
     """The leaves of a space with their paths; a single space has the empty path."""
-    if isinstance(space, Product):
+    if isinstance(space, ProductSpace):
         return [leaf for name, part in space.leaves.items() for leaf in tree_leaves(part, (*path, name))]
     return [(path, space)]
-
-
-def pick(tree: Tree, path: tuple[str, ...]) -> Tree:
-    for name in path:
-        tree = tree[name]
-    return tree
-
-
-def replace(tree: Tree, path: tuple[str, ...], value: Tree) -> Tree:
-    """The tree with one leaf exchanged."""
-    if not path:
-        return value
-    return {name: replace(part, path[1:], value) if name == path[0] else part for name, part in tree.items()}
 
 
 def neighbours(x: Tree, path: tuple[str, ...], space: Space) -> Tree:

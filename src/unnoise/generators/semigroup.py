@@ -7,12 +7,14 @@ With L the largest exit rate, P = I + R/L is a stochastic matrix and
 has no negative term: entries are accurate to their last digits however small they are, for reversible and other R alike
 (eigenvectors of a pure-death process are not: their condition number grows like 2^K).  The sum is short when L g is; so
 
-    Table    writes g = n h + r with L h = 1/128, keeps exp(2^j h R) for every j (each the square of the one before, columns
-             summed to 1 again), and applies those of n's binary digits: O(K^2 log(L g)) per vector, for any stiffness.
-             What the rest r reaches by 18 jumps or more is left out: below L g = 1/4 entries under 1e-50 may be too small
-    Series   sums the terms themselves, for sparse R: O(entries x L g) per vector; left out is less than 1e-19 of the mass
-    Eigen    for reversible R only: two products with orthogonal matrices, about ten times faster; entries below 1e-15 are
-             rounding noise (but not over a short step, L g < 1/2, which takes the series)
+    PowerTable   writes g = n h + r with L h = 1/128, keeps exp(2^j h R) for every j (each the square of the one before,
+                 columns summed to 1 again), and applies those of n's binary digits: O(K^2 log(L g)) per vector, for any
+                 stiffness.  What the rest r reaches by 18 jumps or more is left out: below L g = 1/4 entries under 1e-50
+                 may be too small
+    Series       sums the terms themselves, for sparse R: O(entries x L g) per vector; left out is less than 1e-19 of the
+                 mass
+    Eigen        for reversible R only: two products with orthogonal matrices, about ten times faster; entries below 1e-15
+                 are rounding noise (but not over a short step, L g < 1/2, which takes the series)
 
 A clock beyond the table's reach is cut to it.
 """
@@ -22,7 +24,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
-from unnoise.checks import looks
+from unnoise.checks import may_read
 from unnoise.shapes import Float
 
 TERMS = 18  # of the short series: (1/2)^18/18! = 6e-22
@@ -173,7 +175,7 @@ class Short(Semigroup):
         return (_poisson(self.fastest * g, TERMS) @ self.jumps.flatten(1)).unflatten(-1, self.jump.shape)
 
 
-class Table(Semigroup):
+class PowerTable(Semigroup):
     """Powers of a short step, applied by the binary digits of g."""
 
     powers: Tensor
@@ -211,7 +213,7 @@ class Table(Semigroup):
     def _stepped(self, v: Tensor, digits: Tensor, transposed: bool) -> Tensor:
         for j, power in enumerate(self.powers):
             on = ((digits >> j) & 1).bool().unsqueeze(-1)
-            if not looks(on) or bool(on.any()):
+            if not may_read(on) or bool(on.any()):
                 v = torch.where(on, v @ (power if transposed else power.T), v)
         return v
 
@@ -285,14 +287,14 @@ class Eigen(Semigroup):
         first, second = (self.left, self.right) if transposed else (self.right, self.left)
         far = (((v @ first) * self._decay(g)) @ second.T).clamp_min(0)
         near = (g < self.short.reach).unsqueeze(-1)
-        if looks(near) and not bool(near.any()):
+        if may_read(near) and not bool(near.any()):
             return far
         return torch.where(near, self.short.apply_to(v, g.clamp_max(self.short.reach), transposed), far)
 
     def matrix(self, g):
         far = ((self.left * self._decay(g).unsqueeze(-2)) @ self.right.T).clamp_min(0)
         near = (g < self.short.reach)[..., None, None]
-        if looks(near) and not bool(near.any()):
+        if may_read(near) and not bool(near.any()):
             return far
         return torch.where(near, self.short.matrix(g.clamp_max(self.short.reach)), far)
 

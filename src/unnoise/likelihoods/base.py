@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from unnoise.denoiser import AnyDenoiser
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.processes import Process
 from unnoise.shapes import Float, Tree
 
@@ -44,6 +44,6 @@ class Likelihood(ABC):
 
     @abstractmethod
     def log_prob(
-        self, denoiser: AnyDenoiser, x0: Tree, noise: Noise, condition: dict[str, Any]
+        self, denoiser: AnyDenoiser, x0: Tree, noise: NoiseSource, condition: dict[str, Any]
     ) -> tuple[Float[Tensor, "batch"], LikelihoodInfo]:
         """log p(x0) in nats, float64, one number per row; row i depends on row i (and its noise) alone."""

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from unnoise.denoiser import AnyDenoiser, rows_of
 from unnoise.laws import sum_coordinates
 from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.processes import Process
 from unnoise.samplers.sample import network_of
 from unnoise.shapes import Float, Int, Tree
@@ -109,7 +109,7 @@ class Dequantised(Likelihood):
         return self.method.refuse(process)
 
     def draw(
-        self, k: Tree, noise: Noise, dtype: torch.dtype = torch.float64
+        self, k: Tree, noise: NoiseSource, dtype: torch.dtype = torch.float64
     ) -> tuple[Float[Tensor, "batch *shape"], Float[Tensor, "batch"]]:
         """A number in the bin of each coordinate, and the log-density of x = low + width (k + u) that drew it."""
         if not isinstance(k, Tensor) or k.dtype not in INTEGERS:
@@ -120,7 +120,7 @@ class Dequantised(Likelihood):
 
     @torch.no_grad()
     def log_prob(
-        self, denoiser: AnyDenoiser, x0: Tree, noise: Noise, condition: dict[str, Any]
+        self, denoiser: AnyDenoiser, x0: Tree, noise: NoiseSource, condition: dict[str, Any]
     ) -> tuple[Float[Tensor, "batch"], LikelihoodInfo]:
         count, several = len(x0), noise.repeated(self.draws)
         bins = x0.repeat(self.draws, *[1] * (x0.ndim - 1))

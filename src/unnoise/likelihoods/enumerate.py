@@ -26,17 +26,18 @@ from torch import Tensor
 
 from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.generators.kolmogorov import code, enumerable, states
-from unnoise.generators.neighbours import pick, tree_leaves
+from unnoise.generators.neighbours import tree_leaves
 from unnoise.laws import Categorical, Joint, Law
 from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
 from unnoise.likelihoods.forward import LIKELY, solve
 from unnoise.likelihoods.paths import Grid, chain_times
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.objectives.bound import default_cutoff
 from unnoise.predictions import FinitePrediction, Prediction, ProductPrediction, Rates, Ratio, RawPosterior
 from unnoise.processes import Chain, Process, Product
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import ENUMERABLE, Finite, Space, batch_size, first_leaf, map_leaves
+from unnoise.spaces import ENUMERABLE, Finite, Space
+from unnoise.tree import batch_size, first_leaf, map_leaves, pick
 
 ENTRIES = 2**21  # numbers of a prediction, and entries of half a kernel, that are held at once
 EPS = 2.0**-52
@@ -176,7 +177,7 @@ class Enumeration(Likelihood):
 
     @torch.no_grad()
     def log_prob(
-        self, denoiser: AnyDenoiser, x0: Tree, noise: Noise, condition: dict[str, Any]
+        self, denoiser: AnyDenoiser, x0: Tree, noise: NoiseSource, condition: dict[str, Any]
     ) -> tuple[Float[Tensor, "batch"], LikelihoodInfo]:
         shared, own = one_condition(condition, batch_size(x0))
         log_p, info = self._table(denoiser, first_leaf(x0).device, shared, own)

@@ -33,13 +33,13 @@ from torch import Tensor
 
 from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.predictions import Flow, Score
 from unnoise.processes import Gaussian, Process, Product
 from unnoise.samplers.adaptive import FlowField, no_flow
 from unnoise.samplers.runge_kutta import RungeKutta, row_sum
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import batch_size
+from unnoise.tree import batch_size
 
 
 class ProbabilityFlow(Likelihood):
@@ -81,7 +81,7 @@ class ProbabilityFlow(Likelihood):
 
     @torch.no_grad()
     def log_prob(
-        self, denoiser: AnyDenoiser, x0: Tree, noise: Noise, condition: dict[str, Any]
+        self, denoiser: AnyDenoiser, x0: Tree, noise: NoiseSource, condition: dict[str, Any]
     ) -> tuple[Float[Tensor, "batch"], LikelihoodInfo]:
         process = base_process(denoiser.process)
         why = self.refuse(process)
@@ -121,7 +121,7 @@ class ProbabilityFlow(Likelihood):
             raise ValueError(f"sigma = 0 at the cutoff {cutoff:g}, where the data has no density under the noise: raise it")
         return cutoff
 
-    def _probes(self, noise: Noise, d: int) -> list[Tensor]:
+    def _probes(self, noise: NoiseSource, d: int) -> list[Tensor]:
         """The probes of each row, [batch, d]; none for an exact trace."""
         if self.trace == "exact":
             return []

@@ -23,7 +23,8 @@ from torch import Tensor
 from unnoise.generators.kolmogorov import code, states
 from unnoise.generators.neighbours import neighbours, tree_leaves
 from unnoise.shapes import Float, Int
-from unnoise.spaces import Finite, Space, batch_size
+from unnoise.spaces import Finite, Space
+from unnoise.tree import batch_size
 
 Rates = Callable[[Tensor], Tensor]  # times [n] -> rates [n, edges] along the edges of `edges(space)`
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unnoise.checks import looks
+from unnoise.checks import may_read
 from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.generators.kolmogorov import enumerable
 from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
@@ -20,10 +20,10 @@ from unnoise.likelihoods.dequantise import Dequantised
 from unnoise.likelihoods.enumerate import Enumeration, how_many
 from unnoise.likelihoods.flow import ProbabilityFlow
 from unnoise.likelihoods.paths import PathWeighted
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.processes import Chain, Process
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import batch_size, first_leaf
+from unnoise.tree import batch_size, first_leaf
 
 FEW_STATES = 4096
 FEW_COORDINATES = 16
@@ -53,9 +53,9 @@ def likelihood(
         x0 = process.space.check(x0, "x0")
     if not batch_size(x0):
         raise ValueError("x0 has no rows: pass at least one example")
-    noise = Noise(seed, batch_size(x0), first_leaf(x0).device)
+    noise = NoiseSource(seed, batch_size(x0), first_leaf(x0).device)
     log_prob, info = method.log_prob(denoiser, x0, noise, condition)
-    if looks(log_prob) and bool(log_prob.isnan().any()):
+    if may_read(log_prob) and bool(log_prob.isnan().any()):
         row = int(log_prob.isnan().nonzero()[0, 0])
         raise FloatingPointError(f"the likelihood of row {row} is NaN: the network returned a non-finite value")
     return log_prob, info

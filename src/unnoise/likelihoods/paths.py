@@ -24,8 +24,9 @@ a single path carries the sum, and more are needed.  What no path has met does n
 weight, such as two coordinates that change in one step, leave the answer too low and its error too small.
 
 **Variance of numbers.**  At low noise Var(x_0 | x_t) ~ sigma^2/alpha^2, so the right variance of the reverse kernel is the
-forward one (`variances.Forward`, or `Optimal`).  The default, the posterior's, is smaller by the factor sigma_s^2/sigma_t^2,
-and each step spreads the log-weights: of 600 paths of 128 steps 140 count rather than 590, for a single number.
+forward one (`variances.ForwardVariance`, or `OptimalVariance`).  The default, the posterior's, is smaller by the factor
+sigma_s^2/sigma_t^2, and each step spreads the log-weights: of 600 paths of 128 steps 140 count rather than 590, for a
+single number.
 
 Paths of numbers are float64 whatever the data's precision, and the network is shown them in the data's own: rounding what
 it sees is part of the model, whose kernel is then a density like any other.  Path k of row i has noise of its own, keyed by
@@ -45,14 +46,15 @@ from unnoise.denoiser import AnyDenoiser, base_process, rows_of
 from unnoise.generators.neighbours import tree_leaves
 from unnoise.laws import sum_coordinates
 from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.objectives import decoders
 from unnoise.predictions import Prediction, ProductPrediction
 from unnoise.processes import Chain, Gaussian, Process, Product
 from unnoise.samplers import grids
 from unnoise.samplers.sample import grid_of
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import Finite, batch_size, first_leaf, map_leaves
+from unnoise.spaces import Finite
+from unnoise.tree import batch_size, first_leaf, map_leaves
 
 Grid = grids.TimeGrid | Tensor | list[float] | None  # a rule, or falling times
 
@@ -77,7 +79,7 @@ class Graded(grids.TimeGrid):
 
 def chain_times(denoiser: AnyDenoiser, steps: int | None, grid: Grid) -> list[float]:
     """The falling times of the ancestral chain: a `Chain`'s own, those given, or a rule's down to the cut-off."""
-    given = isinstance(grid, grids.Given) or not (grid is None or isinstance(grid, grids.TimeGrid))
+    given = isinstance(grid, grids.GivenTimes) or not (grid is None or isinstance(grid, grids.TimeGrid))
     end = None if given or isinstance(denoiser.process, Chain) else base_process(denoiser.process).cutoff
     return grid_of(denoiser, steps, grid, 1.0, end).tolist()
 
@@ -90,7 +92,7 @@ def log_decode(
     That is the Gaussian one without a network, N(x_0; x_eps/alpha, (sigma/alpha)^2): q(x_eps | x_0), times alpha for each
     coordinate, as a density of x_0.
     """
-    if isinstance(decoder, decoders.Leaves) and isinstance(process, Product):
+    if isinstance(decoder, decoders.LeafDecoders) and isinstance(process, Product):
         parts, prediction = [], None if prediction is None else prediction.by_leaf()
         for name, leaf in process.leaves.items():
             own = prediction.leaves[name] if isinstance(prediction, ProductPrediction) else None
@@ -116,7 +118,7 @@ class _Model:
         self.calls, self.rows = self.calls + 1, self.rows + batch_size(x)
         return self.denoiser(_as(x, like), t, **condition)
 
-    def log_weight(self, x0: Tree, noise: Noise, condition: dict[str, Any]) -> Float[Tensor, "batch"]:
+    def log_weight(self, x0: Tree, noise: NoiseSource, condition: dict[str, Any]) -> Float[Tensor, "batch"]:
         """log w of one path for each row."""
         data, leaf = _wide(x0), first_leaf(x0)
         law = self.process.marginal(data, self.times[0])
@@ -164,7 +166,7 @@ class PathWeighted(Likelihood):
 
     @torch.no_grad()
     def log_prob(
-        self, denoiser: AnyDenoiser, x0: Tree, noise: Noise, condition: dict[str, Any]
+        self, denoiser: AnyDenoiser, x0: Tree, noise: NoiseSource, condition: dict[str, Any]
     ) -> tuple[Float[Tensor, "batch"], PathInfo]:
         process, rows = base_process(denoiser.process), batch_size(x0)
         model = _Model(denoiser, self.times(denoiser), self.decoder or decoders.default_decoder(process))

@@ -22,26 +22,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unnoise.checks import looks
+from unnoise.checks import may_read
 from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.generators import divergence
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.objectives.decoders import Decoder, default_decoder
-from unnoise.objectives.mixed_count import default_times
-from unnoise.objectives.times import Count, Grid, Importance, Quadrature, Stratified, Times
+from unnoise.objectives.mixed_times import default_times
+from unnoise.objectives.times import Grid, Importance, MaskedCount, Quadrature, Stratified, Times
 from unnoise.objectives.weightings import Bound as BoundWeighting
 from unnoise.objectives.weightings import Weighting
 from unnoise.predictions import Posterior
 from unnoise.processes import Chain, DenseProcess, FiniteProcess, Gaussian, Masking, Process, Product, Thinning
 from unnoise.shapes import Float, Int, Tree
-from unnoise.spaces import batch_size, first_leaf, map_leaves
+from unnoise.tree import batch_size, first_leaf, map_leaves
 
 ROWS = 100_000  # rows given to the denoiser at once in an exact expectation
 GROUP = 512  # rows x visits whose supports are built together
 
 
 @dataclass
-class Bound:
+class Terms:
     """Per-example terms in nats.  `loss` is what training minimises: their sum, or the weighted integral alone."""
 
     prior: Float[Tensor, "batch"]
@@ -102,7 +102,7 @@ class _Evaluation:
         self.exact, self.fast, self.noise, self.condition = exact, fast, noise, condition
         self.rows = batch_size(x0)
 
-    def expect(self, function, t: Float[Tensor, "visits batch"], noise: Noise, x_t: Tree | None = None) -> Tensor:
+    def expect(self, function, t: Float[Tensor, "visits batch"], noise: NoiseSource, x_t: Tree | None = None) -> Tensor:
         """E_{x_t ~ q(. | x_0)} function(x0, x_t, t, condition) at each visit: exactly, or at one draw (or the x_t given)."""
         if self.exact:
             group = max(1, GROUP // self.rows)  # visits that are put to the denoiser together
@@ -113,7 +113,7 @@ class _Evaluation:
             out.append(function(self.x0, state, clock, self.condition))
         return torch.stack(out)
 
-    def draw(self, t: Tensor, noise: Noise) -> Tree:
+    def draw(self, t: Tensor, noise: NoiseSource) -> Tree:
         return self.process.marginal(self.x0, t).draw(noise)
 
     def _enumerate(self, function, t: Float[Tensor, "visits batch"]) -> Tensor:
@@ -150,7 +150,7 @@ class _Evaluation:
                 total = total + weight * rate
         return total, weighted
 
-    def chain_steps(self, i: Int[Tensor, "visits batch"], noise: Noise) -> Tensor:
+    def chain_steps(self, i: Int[Tensor, "visits batch"], noise: NoiseSource) -> Tensor:
         """E KL of the steps t_i -> t_{i-1}."""
         chain = self.chain
         assert chain is not None
@@ -246,7 +246,7 @@ class Objective(nn.Module):
         if times is None:
             times = (Grid() if chain else Quadrature()) if exact else default_times(process)
         if chain and times.draws_state:  # a chain draws its own states
-            times = Stratified() if isinstance(times, Count) else Importance()
+            times = Stratified() if isinstance(times, MaskedCount) else Importance()
         if chain and isinstance(times, Quadrature):
             raise ValueError(
                 "Quadrature() is for an integral over time; a chain's bound is a sum over its steps: use Grid()"
@@ -255,7 +255,7 @@ class Objective(nn.Module):
             raise ValueError("an exact expectation over x_t needs times without drawn states: use Quadrature()")
         if chain and not self.weighting.is_bound:
             raise ValueError("weightings act on the continuous-time integrand; a chain is trained on its bound")
-        if not exact and not isinstance(times, Count) and _learned_categories(process):
+        if not exact and not isinstance(times, MaskedCount) and _learned_categories(process):
             raise ValueError(
                 "a learned schedule of categories or counts has no unbiased gradient through drawn states: "
                 "use exact=True, or count-based times on Masking"
@@ -264,34 +264,34 @@ class Objective(nn.Module):
             raise ValueError("exact=True computes the bound itself: leave the weighting out")
         self.times = times
 
-    def forward(self, x0: Tree, noise: Noise | None = None, **condition: Any) -> Bound:
+    def forward(self, x0: Tree, noise: NoiseSource | None = None, **condition: Any) -> Terms:
         x0 = self.denoiser.process.space.check(x0, "x0")
         leaf = first_leaf(x0)
         if not leaf.shape[0]:
             raise ValueError("x0 has no rows: pass at least one example")
-        noise = noise if noise is not None else Noise.fresh(leaf.shape[0], leaf.device)
+        noise = noise if noise is not None else NoiseSource.fresh(leaf.shape[0], leaf.device)
         run = _Evaluation(
             self.denoiser, x0, self.weighting, self.decoder, self.cutoff, self.exact, self.fast, noise, condition
         )
         if self.loss_only and not self.weighting.is_bound and isinstance(run.process, DenseProcess):
             none, weighted = run.diffusion(self.times, loss_only=True)
-            return Bound(none, none, none, weighted)
+            return Terms(none, none, none, weighted)
         prior = self.denoiser.process.prior_kl(x0)
-        if looks(prior) and bool(prior.isinf().any()):
+        if may_read(prior) and bool(prior.isinf().any()):
             raise ValueError(
                 "KL(q(x_1 | x_0) || p_1) is infinite: some of x_0 is left at the last time, where the prior is all MASK "
                 "(counts: 0); end the grid at t = 1"
             )
         if run.chain is not None:
             diffusion, reconstruction = run.chain_terms(self.times)
-            return Bound(prior, diffusion, reconstruction)
+            return Terms(prior, diffusion, reconstruction)
         diffusion, weighted = run.diffusion(self.times)
         if weighted is not None:
             with torch.no_grad():
                 skips = self.loss_only and self.decoder.needs_network
                 last = torch.full_like(prior, float("nan")) if skips else run.reconstruction()
-                return Bound(prior, diffusion, last, weighted)
-        return Bound(prior, diffusion, run.reconstruction())
+                return Terms(prior, diffusion, last, weighted)
+        return Terms(prior, diffusion, run.reconstruction())
 
 
 def bound(
@@ -304,13 +304,13 @@ def bound(
     seed: int | None = None,
     fast: bool = True,
     **condition: Any,
-) -> Bound:
+) -> Terms:
     """Bound -log p(x0) for each row: unbiased with one random time per row, or exact where the space can be enumerated."""
     objective = Objective(denoiser, times=times, decoder=decoder, cutoff=cutoff, exact=exact, fast=fast)
     leaf = first_leaf(denoiser.process.space.check(x0, "x0"))
-    noise = None if seed is None else Noise(seed, leaf.shape[0], leaf.device)
+    noise = None if seed is None else NoiseSource(seed, leaf.shape[0], leaf.device)
     result = objective(x0, noise, **condition)
-    if looks(result.total) and bool(result.total.isnan().any()):
+    if may_read(result.total) and bool(result.total.isnan().any()):
         row = int(result.total.isnan().nonzero()[0, 0])
         raise FloatingPointError(f"the bound of row {row} is NaN: the network returned a non-finite value")
     return result

@@ -1,12 +1,12 @@
 """The bound's last term: E[-log p(x_0 | x_eps)] at the cut-off.
 
-Gaussian             N(x_0; x_eps/alpha_eps, (sigma_eps/alpha_eps)^2): needs no network, and its mean over x_eps is known;
+GaussianDecoder      N(x_0; x_eps/alpha_eps, (sigma_eps/alpha_eps)^2): needs no network, and its mean over x_eps is known;
                      with network=True centred at the model's x_0; with the noise's covariance where it is correlated
 DiscretisedGaussian  for data on a grid of levels: the mass that the model's Gaussian puts on the bin of x_0
-Categorical          the model's posterior at x_eps, coordinate by coordinate (ratios, rates, an energy: their kernel to 0)
-Counts               the model's kernel from x_eps to the data, coordinate by coordinate
-Exact                the exact joint law of x_0 given x_eps, from an oracle
-Leaves               one decoder per leaf of a product
+CategoricalDecoder   the model's posterior at x_eps, coordinate by coordinate (ratios, rates, an energy: their kernel to 0)
+CountDecoder         the model's kernel from x_eps to the data, coordinate by coordinate
+ExactDecoder         the exact joint law of x_0 given x_eps, from an oracle
+LeafDecoders         one decoder per leaf of a product
 """
 
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from unnoise.checks import fits, leaf_time, looks
+from unnoise.checks import fits, leaf_time, may_read
 from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.laws import Categorical as CategoricalLaw
 from unnoise.laws import Normal, finite_or_inf, sum_coordinates
@@ -55,7 +55,7 @@ def _refuse(decoder: Decoder, process: Process) -> TypeError:
     return TypeError(f"decoder {type(decoder).__name__} does not fit {type(process).__name__}: leave it out for the default")
 
 
-class Gaussian(Decoder):
+class GaussianDecoder(Decoder):
     def __init__(self, network: bool = False):
         self.needs_network = self.needs_state = network
 
@@ -84,13 +84,13 @@ class DiscretisedGaussian(Decoder):
         if process.covariance is not None:
             raise ValueError(
                 f"the mass of a bin under correlated noise ({process.covariance}) has no closed form: "
-                f"use decoders.Gaussian(), or noise that is independent over coordinates"
+                f"use decoders.GaussianDecoder(), or noise that is independent over coordinates"
             )
         t = torch.full((x0.shape[0],), eps, dtype=torch.float64, device=x0.device)
         std = process.coefficient(process.schedule.sigma(t) / process.schedule.alpha(t), x0).double()
         step = (self.high - self.low) / (self.levels - 1)
         level = ((x0.double() - self.low) / step).round()
-        if looks(x0):
+        if may_read(x0):
             off = (level * step + self.low - x0.double()).abs() > 1e-3 * step
             off = off | (level < 0) | (level >= self.levels)
             if bool(off.any()):
@@ -112,7 +112,7 @@ class DiscretisedGaussian(Decoder):
         return -sum_coordinates(log_mass)
 
 
-class Categorical(Decoder):
+class CategoricalDecoder(Decoder):
     def nll(self, process, prediction, x0, x_eps, eps):
         prediction = _by_leaf(prediction)
         if not isinstance(prediction, FinitePrediction):
@@ -126,7 +126,7 @@ class Categorical(Decoder):
         return -finite_or_inf(sum_coordinates(log_probs.gather(-1, x0.unsqueeze(-1)).squeeze(-1)))
 
 
-class Counts(Decoder):
+class CountDecoder(Decoder):
     def nll(self, process, prediction, x0, x_eps, eps):
         prediction = _by_leaf(prediction)
         if not isinstance(prediction, CountPrediction):
@@ -139,7 +139,7 @@ class HasDecoder(Protocol):
     def log_decode(self, x0: Tree, x_eps: Tree, eps: Any) -> Tensor: ...
 
 
-class Exact(Decoder):
+class ExactDecoder(Decoder):
     """An oracle's joint law of x_0 given x_eps."""
 
     needs_network = False
@@ -151,7 +151,7 @@ class Exact(Decoder):
         return -self.oracle.log_decode(x0, x_eps, eps)
 
 
-class Leaves(Decoder):
+class LeafDecoders(Decoder):
     def __init__(self, **leaves: Decoder):
         self.leaves = leaves
         self.needs_network = any(decoder.needs_network for decoder in leaves.values())
@@ -160,7 +160,7 @@ class Leaves(Decoder):
     def nll(self, process, prediction, x0, x_eps, eps):
         if not isinstance(process, Product):
             raise _refuse(self, process)
-        fits(self.leaves, process.names, "the decoder Leaves(...)")
+        fits(self.leaves, process.names, "the decoder LeafDecoders(...)")
         prediction, parts = _by_leaf(prediction), []
         for name, leaf in process.leaves.items():
             own = prediction.leaves[name] if isinstance(prediction, ProductPrediction) else None
@@ -172,20 +172,20 @@ class Leaves(Decoder):
 def default_decoder(process: Process) -> Decoder:
     process = base_process(process)
     if isinstance(process, Product):
-        return Leaves(**{name: default_decoder(leaf) for name, leaf in process.leaves.items()})
+        return LeafDecoders(**{name: default_decoder(leaf) for name, leaf in process.leaves.items()})
     if isinstance(process, Thinning):
-        return Counts()
-    return Categorical() if isinstance(process, FiniteProcess) else Gaussian()
+        return CountDecoder()
+    return CategoricalDecoder() if isinstance(process, FiniteProcess) else GaussianDecoder()
 
 
 __all__ = [
     "AnyDenoiser",
-    "Categorical",
-    "Counts",
+    "CategoricalDecoder",
+    "CountDecoder",
     "Decoder",
     "DiscretisedGaussian",
-    "Exact",
-    "Gaussian",
-    "Leaves",
+    "ExactDecoder",
+    "GaussianDecoder",
+    "LeafDecoders",
     "default_decoder",
 ]

@@ -18,12 +18,12 @@ The schedule takes over the work of grading the times, so the objective's rule s
 import torch
 from torch import Tensor, nn
 
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.objectives.bound import Objective
 from unnoise.processes import Chain, Gaussian, Process, Product
 from unnoise.schedules import Learned
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import first_leaf, map_leaves
+from unnoise.tree import first_leaf, map_leaves
 
 
 def _learned(objective: Objective) -> list[Learned]:
@@ -86,7 +86,7 @@ def fit_schedule(
     ends: list[nn.Parameter] = [p for schedule in schedules for p in schedule.ends()]
     interior: list[nn.Parameter] = [p for schedule in schedules for p in schedule.interior()]
     optimiser = torch.optim.Adam([*ends, *interior], lr=lr)
-    source, bounds, variances = Noise(seed, batch, leaf.device), [], []
+    source, bounds, variances = NoiseSource(seed, batch, leaf.device), [], []
     for step in range(steps):
         noise = source.at(step)
         rows = (noise.at("rows").uniform() * leaf.shape[0]).long()

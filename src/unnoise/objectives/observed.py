@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import AnyDenoiser, base_process
-from unnoise.noise import Noise
-from unnoise.objectives.bound import Bound, Objective
-from unnoise.objectives.mixed_count import MixedCount, chosen
+from unnoise.noise import NoiseSource
+from unnoise.objectives.bound import Objective, Terms
+from unnoise.objectives.mixed_times import MixedTimes, chosen
 from unnoise.predictions import Prediction, ProductPrediction
 from unnoise.processes import Product
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import batch_size, first_leaf, map_leaves
+from unnoise.tree import batch_size, first_leaf, map_leaves
 
 
 class Observed(Objective):
@@ -37,15 +37,15 @@ class Observed(Objective):
         process = base_process(denoiser.process)
         if not isinstance(process, Product) or len(process.names) < 2:
             raise TypeError("leaves are observed in a product of at least two: use Objective")
-        if self.exact or (self.times.draws_state and not isinstance(self.times, MixedCount)):
+        if self.exact or (self.times.draws_state and not isinstance(self.times, MixedTimes)):
             raise ValueError(
-                "observed leaves are drawn with the times: use MixedCount(), Importance() or Stratified() times"
+                "observed leaves are drawn with the times: use MixedTimes(), Importance() or Stratified() times"
             )
         if not 0 <= share <= 1:
             raise ValueError(f"share = {share:g} of rows with observed leaves lies outside [0, 1]")
         self.share = share
 
-    def sets(self, rows: int, noise: Noise) -> dict[str, Tensor]:
+    def sets(self, rows: int, noise: NoiseSource) -> dict[str, Tensor]:
         """Whether each leaf of each row is observed."""
         process = base_process(self.denoiser.process)
         assert isinstance(process, Product)
@@ -56,14 +56,14 @@ class Observed(Objective):
         chosen = chosen.scatter(1, free, False) & some.unsqueeze(1)
         return dict(zip(process.names, chosen.unbind(1), strict=True))
 
-    def forward(self, x0: Tree, noise: Noise | None = None, **condition: Any) -> Bound:
+    def forward(self, x0: Tree, noise: NoiseSource | None = None, **condition: Any) -> Terms:
         process = base_process(self.denoiser.process)
         assert isinstance(process, Product)
         x0 = process.space.check(x0, "x0")
         rows, device = batch_size(x0), first_leaf(x0).device
-        noise = noise if noise is not None else Noise.fresh(rows, device)
+        noise = noise if noise is not None else NoiseSource.fresh(rows, device)
         observed = self.sets(rows, noise)
-        given = {"observed": observed} if isinstance(self.times, MixedCount) else {}
+        given = {"observed": observed} if isinstance(self.times, MixedTimes) else {}
         visits = self.times.visit(process, x0, self.cutoff, noise, **given)
         total = torch.zeros(rows, dtype=torch.float64, device=device)
         for i, (t, weight) in enumerate(zip(visits.t, visits.weight, strict=True)):
@@ -74,7 +74,7 @@ class Observed(Objective):
                 x_t = map_leaves(lambda leaf, i=i: leaf[i * rows : (i + 1) * rows], visits.x_t)
             total = total + weight * self.rate(x0, x_t, t, observed, condition)
         zero = torch.zeros_like(total)
-        return Bound(zero, total.detach(), zero, weighted=total)
+        return Terms(zero, total.detach(), zero, weighted=total)
 
     def rate(
         self, x0: Tree, x_t: Tree, t: Float[Tensor, "batch"], observed: dict[str, Tensor], condition: dict[str, Any]

@@ -4,14 +4,14 @@ A rule returns visits (x_t, t, weight) such that  sum_n weight_n * rate(x_t_n, t
 
     int_low^1 E_{x_t ~ q(. | x_0)} rate(x_t, t) dt.
 
-    Uniform      independent uniform times
+    UniformTimes independent uniform times
     Stratified   one time per stratum of the global batch: same mean, less variance
     Importance   stratified and graded towards 0, where the integrand of continuous data grows like 1/t
-    Count        masking: the number n of masked coordinates first.  With beta = 1 - alpha uniform and
+    MaskedCount  masking: the number n of masked coordinates first.  With beta = 1 - alpha uniform and
                  n ~ 1 + Binomial(d - 1, beta) (so n is uniform on 1 ... d, and beta given n is Beta(n, d - n + 1)), a
                  random n-subset masked and weight d/n on the summed cross-entropy.  Unbiased for any schedule, with
                  finite variance; uniform t under the linear schedule has none.
-    MixedCount   products with masked leaves (see `mixed_count`)
+    MixedTimes   products with masked leaves (see `mixed_times`)
     Quadrature   Gauss-Legendre nodes, graded towards 0: for exact values on small spaces
     Grid         every step of a chain
 """
@@ -23,11 +23,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.objectives.batches import rank, world
 from unnoise.processes import Masking, Process
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import first_leaf
+from unnoise.tree import first_leaf
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Times(ABC):
     draws_state = False  # whether the rule draws x_t together with t
 
     @abstractmethod
-    def visit(self, process: Process, x0: Tree, low: float, noise: Noise) -> Visits: ...
+    def visit(self, process: Process, x0: Tree, low: float, noise: NoiseSource) -> Visits: ...
 
 
 def rows_and_device(x0: Tree) -> tuple[int, torch.device]:
@@ -56,7 +56,7 @@ def positions(rows: int, device: torch.device) -> tuple[Float[Tensor, "rows"], i
     return torch.arange(rows, device=device, dtype=torch.float64) + rank() * rows, rows * world()
 
 
-def strata(rows: int, noise: Noise) -> Float[Tensor, "rows"]:
+def strata(rows: int, noise: NoiseSource) -> Float[Tensor, "rows"]:
     """One uniform number per row, one in each stratum of the global batch."""
     position, total = positions(rows, noise.rows.device)
     return (noise.at("strata").shared_uniform() + position / total) % 1.0
@@ -73,7 +73,7 @@ def graded_slope(t: Tensor, low: float, power: float) -> Tensor:
     return power * t ** (1 - 1 / power) * (1 - low ** (1 / power))
 
 
-class Uniform(Times):
+class UniformTimes(Times):
     def __init__(self, draws: int = 1):
         self.draws = draws
 
@@ -105,7 +105,7 @@ class Stratified(Importance):
         super().__init__(draws, power=1.0)
 
 
-class Count(Times):
+class MaskedCount(Times):
     draws_state = True
 
     def __init__(self, draws: int = 1):
@@ -121,7 +121,7 @@ class Count(Times):
         t, weight, x_t = zip(*parts, strict=True)
         return Visits(torch.stack(t), torch.stack(weight) / self.draws, torch.cat(x_t))
 
-    def _draw(self, process: Masking, x0: Tensor, d: int, beta_low: Tensor, rows: int, noise: Noise):
+    def _draw(self, process: Masking, x0: Tensor, d: int, beta_low: Tensor, rows: int, noise: NoiseSource):
         beta = beta_low + (1 - beta_low) * strata(rows, noise)
         # n - 1 ~ Binomial(d - 1, beta): of d coordinates in random order the first is masked for certain, and each of
         # the others with probability beta

@@ -4,8 +4,8 @@ Gaussian weightings are named by the squared error that they weigh uniformly in 
 
     Simple       |eps - eps_model|^2                       X0   |x_0 - x_model|^2         V   |v - v_model|^2
     MinSNR       min(SNR, gamma) |x_0 - x_model|^2
-    EDM          (s^2 + d^2)/(s d)^2 |x_0 - x_model|^2,  s = sigma/alpha, d the data's standard deviation
-    Sigmoid      sigmoid(bias - log SNR) (-d log SNR/dt)/2 |eps - eps_model|^2
+    EDMWeighting (s^2 + d^2)/(s d)^2 |x_0 - x_model|^2,  s = sigma/alpha, d the data's standard deviation
+    SigmoidWeighting  sigmoid(bias - log SNR) (-d log SNR/dt)/2 |eps - eps_model|^2
     Balanced     (b + late) |v - v_model|^2 / e, where b |v - v_model|^2 is the bound's own integrand and e is about what
                  |v - v_model|^2 is at this time, as a constant: its mean over the other rows nearest in time, or for a
                  row that is alone 1 per coordinate, about what |v|^2 is
@@ -20,7 +20,7 @@ the last bits.  Here a relative error counts alike at all times, but for b, whic
 guessed, and what is learned would not be the mean of x_0.
 
 `CrossEntropy` is the plain cross-entropy of the coordinates that can move.  On a product a Gaussian weighting concerns the
-numbers, `CrossEntropy` the categories, and the other leaves keep the bound; `Leaves(age=Simple(), ...)` names them.
+numbers, `CrossEntropy` the categories, and the other leaves keep the bound; `LeafWeightings(age=Simple(), ...)` names them.
 """
 
 from abc import ABC, abstractmethod
@@ -81,7 +81,7 @@ class Bound(Weighting):
         return rate(prediction, process, x0, fast)
 
 
-class _GaussianWeighting(Weighting):
+class GaussianWeighting(Weighting):
     @abstractmethod
     def on_clean(self, schedule: Schedule, t: Tensor) -> Tensor:
         """The weight on |x_0 - x_model|^2."""
@@ -100,23 +100,23 @@ class _GaussianWeighting(Weighting):
         return sum_coordinates(weight * process.coefficient(scale, x0) * prediction.error(x0).square())
 
 
-class Simple(_GaussianWeighting):
+class Simple(GaussianWeighting):
     def on_clean(self, schedule, t):
         return schedule.log_snr(t).exp()
 
 
-class X0(_GaussianWeighting):
+class X0(GaussianWeighting):
     def on_clean(self, schedule, t):
         return torch.ones_like(schedule.alpha(t))
 
 
-class V(_GaussianWeighting):
+class V(GaussianWeighting):
     def on_clean(self, schedule, t):
         sigma2 = schedule.sigma(t).square()
         return (schedule.alpha(t).square() + sigma2).square() / sigma2
 
 
-class MinSNR(_GaussianWeighting):
+class MinSNR(GaussianWeighting):
     def __init__(self, gamma: float = 5.0):
         self.gamma = gamma
 
@@ -124,7 +124,7 @@ class MinSNR(_GaussianWeighting):
         return schedule.log_snr(t).exp().clamp_max(self.gamma)
 
 
-class EDM(_GaussianWeighting):
+class EDMWeighting(GaussianWeighting):
     def __init__(self, data_std: float = 0.5):
         self.data_std = data_std
 
@@ -132,7 +132,7 @@ class EDM(_GaussianWeighting):
         return 1 / self.data_std**2 + schedule.log_snr(t).exp()
 
 
-class Sigmoid(_GaussianWeighting):
+class SigmoidWeighting(GaussianWeighting):
     def __init__(self, bias: float = 0.0):
         self.bias = bias
 
@@ -204,7 +204,7 @@ class CrossEntropy(Weighting):
         return sum_coordinates(torch.where(moves, loss, 0.0))
 
 
-class Leaves(Weighting):
+class LeafWeightings(Weighting):
     """A weighting per leaf of a product; leaves not named keep the bound."""
 
     def __init__(self, **leaves: Weighting):
@@ -213,14 +213,14 @@ class Leaves(Weighting):
     def rate(self, prediction, process, x0, fast=True, free=None):
         prediction = prediction.by_leaf()
         if not isinstance(prediction, ProductPrediction):
-            raise TypeError("Leaves(...) weighs the leaves of a product")
+            raise TypeError("LeafWeightings(...) weighs the leaves of a product")
         unknown = [name for name in self.leaves if name not in prediction.leaves]
         if unknown:
-            raise ValueError(f"Leaves(...) weighs {unknown}; the leaves are {list(prediction.leaves)}")
+            raise ValueError(f"LeafWeightings(...) weighs {unknown}; the leaves are {list(prediction.leaves)}")
         bound, parts = Bound(), []
         for name, leaf in prediction.leaves.items():
             parts.append(self.leaves.get(name, bound).rate(leaf, process.leaves[name], x0[name], fast, free))
         return torch.stack(parts).sum(0)
 
     def leaf_rate(self, prediction, process, x0, fast, free=None):
-        raise TypeError("Leaves(...) weighs the leaves of a product")
+        raise TypeError("LeafWeightings(...) weighs the leaves of a product")

@@ -10,13 +10,13 @@ from typing import Any
 from torch import Tensor
 
 from unnoise.denoiser import AnyDenoiser, Kinds, base_process, clock_of, resolve_kinds
-from unnoise.noise import Noise
-from unnoise.objectives.decoders import Exact
+from unnoise.noise import NoiseSource
+from unnoise.objectives.decoders import ExactDecoder
 from unnoise.predictions import Energy, Prediction, ProductPrediction, RawPosterior
 from unnoise.predictions.finite import Kernel
 from unnoise.processes import Chain, Process
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import first_leaf, map_leaves
+from unnoise.tree import first_leaf, map_leaves
 
 
 class Oracle(AnyDenoiser):
@@ -73,7 +73,7 @@ class Oracle(AnyDenoiser):
         """log q_t(x_t)."""
 
     @abstractmethod
-    def draw(self, noise: Noise) -> Tree:
+    def draw(self, noise: NoiseSource) -> Tree:
         """One example of the data per row."""
 
     def log_decode(self, x0: Tree, x_t: Tree, t: Tree) -> Float[Tensor, "batch"]:
@@ -82,8 +82,8 @@ class Oracle(AnyDenoiser):
         return self.log_prob(x0) + forward - self.log_marginal(x_t, t)
 
     @property
-    def decoder(self) -> Exact:
-        return Exact(self)
+    def decoder(self) -> ExactDecoder:
+        return ExactDecoder(self)
 
 
 def _at(t: Tree, rows: Tensor | None) -> Tree:

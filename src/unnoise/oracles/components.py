@@ -15,7 +15,7 @@ from torch import Tensor
 from unnoise.checks import leaf_time
 from unnoise.denoiser import Kinds, base_process
 from unnoise.laws import draw_categories, log_of
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.oracles.base import Oracle
 from unnoise.oracles.leaves import CategoricalLeaf, GaussianLeaf, Leaf
 from unnoise.predictions import Prediction, ProductPrediction
@@ -73,11 +73,11 @@ class Components(Oracle):
         entries = self._list(base_process(self.process), self.leaves, x_t, t)
         return (sum(leaf.log_evidence(p, x, time) for p, leaf, x, time in entries) + self.log_weights).logsumexp(-1)
 
-    def draw(self, noise: Noise) -> Tree:
+    def draw(self, noise: NoiseSource) -> Tree:
         rows = len(noise.rows)
         component = draw_categories(self.log_weights.expand(rows, -1), noise.at("component"))
 
-        def leaf_draw(leaves: Tree, source: Noise) -> Tree:
+        def leaf_draw(leaves: Tree, source: NoiseSource) -> Tree:
             if isinstance(leaves, dict):
                 return {name: leaf_draw(part, source.at(name)) for name, part in leaves.items()}
             return leaves.draw(component, source)

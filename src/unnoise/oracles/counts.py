@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unnoise.denoiser import Kinds, base_process
 from unnoise.laws import LOG_ZERO, log_of
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.oracles.components import Components, Leaf
 from unnoise.predictions import CountPrediction, Intensity, Remaining
 from unnoise.processes import Process, Thinning
@@ -93,7 +93,7 @@ class PoissonLeaf(CountLeaf):
     def log_intensity(self, x, alpha, beta):
         return log_of(self.rates).expand(len(x), -1, -1)
 
-    def draw(self, component: Int[Tensor, "batch"], noise: Noise) -> Tensor:
+    def draw(self, component: Int[Tensor, "batch"], noise: NoiseSource) -> Tensor:
         mean = self.rates[component].reshape(-1, *self.shape)
         return Thinned(torch.zeros_like(mean, dtype=torch.int64), mean=mean).draw(noise)
 
@@ -123,7 +123,7 @@ class BinomialLeaf(CountLeaf):
         hidden = (1 - self.probs) + beta * self.probs
         return log_of((self.trials - x).clamp_min(0).double()) + log_of(self.probs) - log_of(hidden)
 
-    def draw(self, component: Int[Tensor, "batch"], noise: Noise) -> Tensor:
+    def draw(self, component: Int[Tensor, "batch"], noise: NoiseSource) -> Tensor:
         trials, probs = (v[component].reshape(-1, *self.shape) for v in (self.trials, self.probs))
         return Thinned(torch.zeros_like(trials), trials, probs, 1 - probs).draw(noise)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unnoise.covariance import Covariance
 from unnoise.laws import LOG_ZERO, draw_categories
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.predictions import Posterior, Prediction, Velocity
 from unnoise.processes import FiniteProcess, Gaussian, Process
 from unnoise.shapes import Float, Int, Tree
@@ -29,7 +29,7 @@ class Leaf(ABC):
     def log_prob(self, x0: Tensor) -> Float[Tensor, "batch components"]: ...
 
     @abstractmethod
-    def draw(self, component: Int[Tensor, "batch"], noise: Noise) -> Tensor: ...
+    def draw(self, component: Int[Tensor, "batch"], noise: NoiseSource) -> Tensor: ...
 
     @abstractmethod
     def predict(self, process, x_t: Tensor, t: Tree, log_others: Float[Tensor, "batch components"]) -> Prediction:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unnoise.denoiser import Kinds, base_process
 from unnoise.laws import draw_categories, log_of
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.oracles.base import Oracle
 from unnoise.predictions import Posterior, Prediction
 from unnoise.processes import FiniteProcess
@@ -79,7 +79,7 @@ class MarkovChain(Oracle):
         evidence = self._evidence(x_t, t)
         return (self._left(evidence)[:, -1] + evidence[:, -1]).logsumexp(-1)
 
-    def draw(self, noise: Noise) -> Tree:
+    def draw(self, noise: NoiseSource) -> Tree:
         rows = len(noise.rows)
         x = draw_categories(self.log_initial.expand(rows, -1), noise.at(0))
         out = [x]

@@ -25,7 +25,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from unnoise.checks import as_times, looks, ordered
+from unnoise.checks import as_times, may_read, ordered
 from unnoise.generators import Local
 from unnoise.laws import TINY, Law, Normal
 from unnoise.predictions import variance as variances
@@ -53,7 +53,7 @@ class ContinuousPrediction(Prediction):
     ):
         self.value, self.process, self.x_t = value, process, x_t
         self.t = as_times(t, x_t.shape[0], x_t.device)
-        self.variance = variance or variances.Posterior()
+        self.variance = variance or variances.PosteriorVariance()
         self.extra = extra
 
     @staticmethod
@@ -102,7 +102,7 @@ class ContinuousPrediction(Prediction):
         alpha, sigma = self.process.schedule.alpha(self.t).clamp_min(TINY), self.process.schedule.sigma(self.t)
         d = self.determinant()
         on_x_t, on_value = (a * b_1 - b * a_1) / d, (alpha * b - sigma * a) / d
-        if looks(on_value) and not bool((on_value.abs() < 1e100).all()):
+        if may_read(on_value) and not bool((on_value.abs() < 1e100).all()):
             raise refuse(self, target, "alpha_t = 0 here, so x_t and the prediction carry nothing of x_0")
         on_x_t, on_value = (self.process.coefficient(c, self.x_t) for c in (on_x_t, on_value))
         return on_x_t * self.x_t + on_value * self.to_linear(self.process, self.value)

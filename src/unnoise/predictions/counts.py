@@ -43,7 +43,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from unnoise.checks import as_times, looks, ordered
+from unnoise.checks import as_times, may_read, ordered
 from unnoise.generators import Local
 from unnoise.laws import LOG_ZERO, log_coefficient, log_of
 from unnoise.predictions.base import Kind, Prediction, refuse
@@ -172,7 +172,7 @@ class Intensity(_FromIntensity):
             value = torch.stack([torch.zeros_like(other.value), other.value], -1)
             return cls(value, other.process, other.x_t, other.t)
         log_alpha, log_mu = other.log_coefficients(other.t)
-        if looks(log_alpha) and bool((log_alpha < -700).any()):
+        if may_read(log_alpha) and bool((log_alpha < -700).any()):
             raise refuse(other, cls, "alpha_t = 0 here, so the ratios carry nothing of x_0")
         log_m = []
         for log_a in other.log_means():
@@ -182,7 +182,7 @@ class Intensity(_FromIntensity):
             share = -torch.expm1(log_mu - log_a)  # (a - mu)/a
             log_m.append(log_of(share.clamp_min(0)) + log_a - log_alpha)
             read = torch.ones_like(share, dtype=torch.bool) if len(log_m) == 2 else other.x_t > 0
-            if looks(share) and bool((read & (share < -1e-9)).any()):
+            if may_read(share) and bool((read & (share < -1e-9)).any()):
                 raise refuse(other, cls, "these ratios belong to no law of x_0 (its intensity would be negative)")
         unread = torch.where(other.x_t > 0, log_m[0], 0.0) if not other.process.pure_death else torch.zeros_like(log_m[1])
         return cls(torch.stack([unread, log_m[1]], -1), other.process, other.x_t, other.t)
@@ -201,7 +201,7 @@ class CountRatio(CountPrediction):
         below, here = (log_a.clamp_min(-200.0).exp() for log_a in self.log_means())
         lam, x = self.process.immigration, self.x_t
         if self.process.pure_death:
-            if looks(time) and bool((time > 1e20).any()):
+            if may_read(time) and bool((time > 1e20).any()):
                 raise ValueError(
                     f"the rate at t = {self.t.max().item():g} is infinite, since alpha is 0 there: predict Remaining, "
                     f"or use immigration > 0"

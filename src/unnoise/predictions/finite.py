@@ -22,11 +22,11 @@ from typing import Literal, cast, get_args
 import torch
 from torch import Tensor
 
-from unnoise.checks import as_times, looks, ordered
+from unnoise.checks import as_times, may_read, ordered
 from unnoise.generators import Local
 from unnoise.generators.local import without_self
 from unnoise.laws import LOG_ZERO, Categorical, Law, draw_categories, log_of
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.predictions.base import Kind, Prediction, refuse
 from unnoise.processes import FiniteProcess
 from unnoise.processes.finite import at
@@ -173,7 +173,7 @@ class Posterior(_CleanLaw):
         flat = torch.nn.functional.cross_entropy(logits.flatten(0, -2), x0.flatten(), reduction="none")
         return -flat.reshape(x0.shape)
 
-    def draw(self, noise: Noise) -> Int[Tensor, "batch *shape"]:
+    def draw(self, noise: NoiseSource) -> Int[Tensor, "batch *shape"]:
         """x_0 given all of x_t."""
         return self.to(RawPosterior).draw(noise)
 
@@ -186,7 +186,7 @@ class Posterior(_CleanLaw):
             raise refuse(other, cls, "a general kernel of one grid pair is not the kernel of any posterior")
         # m(y)/m(x_t) = ratio, and theta is proportional to Q_t^-1 m
         moves, movable = other._moves(), process.movable(x_t).unsqueeze(-1)
-        if looks(moves):
+        if may_read(moves):
             sizes = torch.as_tensor(process.space.size if process.space.sizes is None else process.space.sizes)
             needed = sizes + (process.state_space.size - process.space.size) - 1
             if bool((movable.squeeze(-1) & (moves.sum(-1) < needed)).any()):
@@ -195,7 +195,7 @@ class Posterior(_CleanLaw):
         m = ratio.exp()
         theta = process.inverse(m / m.sum(-1, keepdim=True), None, other.t)
         size = process.space.size
-        if looks(theta):
+        if may_read(theta):
             wrong = movable & ((theta < -1e-6) | (theta[..., size:].abs().sum(-1, keepdim=True) > 1e-6))
             if bool(wrong.any()):
                 raise refuse(other, cls, "these values belong to no law of x_0 (its probabilities would be negative)")
@@ -222,7 +222,7 @@ class RawPosterior(_CleanLaw):
     def log_theta(self) -> Float[Tensor, "batch *shape size"]:
         return self.log_probs() if self.kernel == "plug-in" else self.without_evidence()
 
-    def draw(self, noise: Noise) -> Int[Tensor, "batch *shape"]:
+    def draw(self, noise: NoiseSource) -> Int[Tensor, "batch *shape"]:
         return draw_categories(self.log_probs(), noise)
 
     @classmethod
@@ -281,7 +281,7 @@ class Transition(FinitePrediction):
 
     def step(self, s: Tree) -> Law:
         s = as_times(s, self.x_t.shape[0], self.x_t.device, "s")
-        if looks(s) and not torch.allclose(s, self.s, rtol=0, atol=1e-9):
+        if may_read(s) and not torch.allclose(s, self.s, rtol=0, atol=1e-9):
             raise refuse(self, Transition, f"it was made for s = {self.s[0].item():g}, not for s = {s[0].item():g}")
         logits = self.process.widen(self.value)
         stay = self.process.log_one_hot(self.x_t, logits.dtype)
@@ -309,7 +309,7 @@ def hold_then_leap(prediction: FinitePrediction, s: Tree) -> Categorical:
     log_rates = prediction.local().log_rates
     assert log_rates is not None
     log_exit = log_rates.logsumexp(-1, keepdim=True)
-    if looks(log_exit) and bool((log_exit > 200).any()):
+    if may_read(log_exit) and bool((log_exit > 200).any()):
         raise ValueError(
             f"the exit rate at t = {prediction.t.max().item():g} is infinite, since alpha is 0 there: end the grid "
             f"before t = 1, use a schedule with alpha_1 > 0, or predict a Posterior"

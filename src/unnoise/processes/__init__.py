@@ -1,6 +1,6 @@
 """Forward processes: Gaussian noise, noise on categories and counts, their products, and chains on a grid."""
 
-from unnoise.processes import d3pm, noises, rates
+from unnoise.processes import d3pm, noise_laws, rate_matrices
 from unnoise.processes.base import Process
 from unnoise.processes.bounded_counts import BirthDeath
 from unnoise.processes.categorical import Interpolation, Masking, Uniform
@@ -33,6 +33,6 @@ __all__ = [
     "Thinning",
     "Uniform",
     "d3pm",
-    "noises",
-    "rates",
+    "noise_laws",
+    "rate_matrices",
 ]

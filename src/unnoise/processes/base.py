@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from unnoise.generators import Generator, Reversal
 from unnoise.laws import Law
 from unnoise.shapes import Tree
-from unnoise.spaces import Space, first_leaf
+from unnoise.spaces import Space
+from unnoise.tree import first_leaf
 
 
 class Process(nn.Module):
@@ -30,6 +31,17 @@ class Process(nn.Module):
     state_space: Space
     has_generator: bool = True  # False for chains by matrices, which are defined on their grid only
     cutoff: float = 0.0  # the earliest time that the bound visits unless told otherwise
+    absorbing: bool = False  # whether each coordinate is its own value or MASK, so that the reverse reveals it once for all
+
+    @property
+    def leaves(self) -> dict[str, "Process"]:
+        """The processes of a product by name; none where the process is a leaf itself."""
+        return {}
+
+    @property
+    def base(self) -> "Process":
+        """The process in continuous time: of a chain the one it restricts, else itself."""
+        return self
 
     @abstractmethod
     def prior(self, rows: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Law: ...

@@ -55,7 +55,7 @@ class BirthDeath(TimeScaled):
         self.cutoff = 0.0
         x = torch.arange(most + 1, dtype=torch.float64)
         births, deaths = occupancy * (most - x), (1 - occupancy) * x
-        self.base = Full(torch.diag(births[:-1], -1) + torch.diag(deaths[1:], 1))
+        self.rate_table = Full(torch.diag(births[:-1], -1) + torch.diag(deaths[1:], 1))
         n, k = x[None, :], x[:, None]
         choose = torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma((n - k).clamp_min(0) + 1)
         self.register_buffer("log_choose", torch.where(k <= n, choose, -torch.inf), persistent=False)

@@ -4,7 +4,7 @@
     R_t     = -(alpha'/alpha) (p 1^T - I)
 
 Masking adds one state, whose index is `size`, and has p = delta_MASK; predictions carry no mass on MASK.  `Uniform` has
-p = 1/K over the data's own categories.  `Interpolation` takes any law of `noises`.
+p = 1/K over the data's own categories.  `Interpolation` takes any law of `noise_laws`.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from unnoise.processes import noises
+from unnoise.processes import noise_laws
 from unnoise.processes.rank_one import FixedNoise
 from unnoise.schedules import Schedule
 from unnoise.spaces import Finite
@@ -23,9 +23,11 @@ Sizes = int | Sequence[int]
 class Masking(FixedNoise):
     """Absorbing noise: each coordinate is replaced by MASK, index `size`, at a time of its own."""
 
+    absorbing = True
+
     def __init__(self, size: Sizes, shape: int | Sequence[int] | None = None, schedule: Schedule | None = None):
         space = Finite(size, shape)
-        super().__init__(space, noises.mask(space.size), schedule)
+        super().__init__(space, noise_laws.mask(space.size), schedule)
         self.mask = space.size
 
     def movable(self, x_t: Tensor) -> Tensor:
@@ -37,7 +39,7 @@ class Uniform(FixedNoise):
 
     def __init__(self, size: Sizes, shape: int | Sequence[int] | None = None, schedule: Schedule | None = None):
         space = Finite(size, shape)
-        super().__init__(space, noises.uniform(space.size), schedule)
+        super().__init__(space, noise_laws.uniform(space.size), schedule)
 
     def movable(self, x_t: Tensor) -> Tensor:
         return torch.ones_like(x_t, dtype=torch.bool)
@@ -47,21 +49,21 @@ class Uniform(FixedNoise):
 
 
 class Interpolation(FixedNoise):
-    """Each coordinate is replaced by a draw from a noise law: `noises.frequencies(x0, size)`, a tensor of probabilities, ...
+    """Each coordinate is replaced by a draw from a noise law: `noise_laws.frequencies(x0, size)`, a tensor of probabilities.
 
-    A law with more states than categories adds them to the state space: `noises.uniform_with_mask(size)` adds MASK.
+    A law with more states than categories adds them to the state space: `noise_laws.uniform_with_mask(size)` adds MASK.
     """
 
     def __init__(
         self,
         size: Sizes,
         shape: int | Sequence[int] | None = None,
-        noise: noises.NoiseLaw | Tensor | None = None,
+        noise: noise_laws.NoiseLaw | Tensor | None = None,
         schedule: Schedule | None = None,
     ):
         space = Finite(size, shape)
         if noise is None:
-            raise ValueError("an Interpolation needs its noise law: pass probabilities, or one of unnoise.noises")
-        law = noise if isinstance(noise, noises.NoiseLaw) else noises.given(noise)
+            raise ValueError("an Interpolation needs its noise law: pass probabilities, or one of unnoise.noise_laws")
+        law = noise if isinstance(noise, noise_laws.NoiseLaw) else noise_laws.given(noise)
         super().__init__(space, law, schedule)
         self.mask = space.size if law.states > space.size else None

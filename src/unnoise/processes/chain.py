@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from unnoise.checks import looks
+from unnoise.checks import may_read
 from unnoise.generators import Reversal
 from unnoise.laws import Law
 from unnoise.processes.base import Process
@@ -44,6 +44,14 @@ class Chain(Process):
         self.cutoff = float(grid[0])
 
     @property
+    def leaves(self) -> dict[str, Process]:
+        return self.process.leaves
+
+    @property
+    def base(self) -> Process:
+        return self.process
+
+    @property
     def steps(self) -> int:
         return len(self.grid) - 1
 
@@ -51,7 +59,7 @@ class Chain(Process):
         """The grid position of each time; a time between grid points is refused."""
         grid = self.grid.to(t.device)
         i = torch.bucketize(t.double().contiguous(), (grid[1:] + grid[:-1]) / 2)
-        if looks(t):
+        if may_read(t):
             gap = (grid[i] - t.double()).abs()
             if bool((gap > 1e-6 * (1 + gap)).any()):
                 j = int((gap > 1e-6).nonzero()[0, 0]) if t.ndim else 0
@@ -64,7 +72,7 @@ class Chain(Process):
     def before(self, t: Tensor) -> Tensor:
         """The grid time before each grid time."""
         i = self.index(t)
-        if looks(t) and bool((i == 0).any()):
+        if may_read(t) and bool((i == 0).any()):
             raise ValueError(f"t = {self.grid[0].item():g} is the chain's first time: nothing comes before it")
         return self.grid.to(t.device)[i - 1]
 

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from unnoise.laws import LOG_ZERO, Law, draw_categories, finite_or_inf, log_of, sum_coordinates
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.shapes import Float, Int, Tree
 
 NEGLIGIBLE = 1e-17  # mass that counts as none
@@ -154,7 +154,7 @@ class Thinned(CountLaw):
             width = min(width, 1 if self.n is None else int(self.n.max()) + 1)
         return (self.base + low).unsqueeze(-1) + torch.arange(width, device=low.device)
 
-    def draw(self, noise: Noise) -> Tree:
+    def draw(self, noise: NoiseSource) -> Tree:
         x = self.base
         if self.n is not None:
             x = x + self.n - self._draw_lost(noise.at("lost"))
@@ -162,7 +162,7 @@ class Thinned(CountLaw):
             x = x + self._draw_arrivals(noise.at("arrivals"))
         return x
 
-    def _draw_lost(self, noise: Noise) -> Int[Tensor, "batch *shape"]:
+    def _draw_lost(self, noise: NoiseSource) -> Int[Tensor, "batch *shape"]:
         """How many of n are lost: Binomial(n, lose), whose ratios are q(k + 1)/q(k) = (n - k)/(k + 1) lose/keep."""
         assert self.n is not None and self.keep is not None and self.lose is not None
         n, keep, lose = self.n.double(), self.keep.detach(), self.lose.detach()
@@ -172,7 +172,7 @@ class Thinned(CountLaw):
         reach = spread(n * keep * lose)
         return positive_count(noise, -torch.expm1(n * log_keep), mode, at_mode, lose / keep, n, reach)
 
-    def _draw_arrivals(self, noise: Noise) -> Int[Tensor, "batch *shape"]:
+    def _draw_arrivals(self, noise: NoiseSource) -> Int[Tensor, "batch *shape"]:
         """Poisson(mean), whose ratios are q(k + 1)/q(k) = mean/(k + 1)."""
         assert self.mean is not None
         mean = self.mean.detach()
@@ -182,7 +182,7 @@ class Thinned(CountLaw):
 
 
 def positive_count(
-    noise: Noise,
+    noise: NoiseSource,
     some: Float[Tensor, "batch *shape"],
     mode: Float[Tensor, "batch *shape"],
     at_mode: Float[Tensor, "batch *shape"],
@@ -242,5 +242,5 @@ class Tabulated(CountLaw):
     def nodes(self) -> Int[Tensor, "batch *shape nodes"]:
         return torch.arange(self.log_probs.shape[-1], device=self.log_probs.device).expand(self.log_probs.shape)
 
-    def draw(self, noise: Noise) -> Tree:
+    def draw(self, noise: NoiseSource) -> Tree:
         return draw_categories(self.log_probs, noise)

@@ -23,7 +23,7 @@ from math import isfinite
 import torch
 from torch import Tensor
 
-from unnoise.checks import as_times, looks, ordered
+from unnoise.checks import as_times, may_read, ordered
 from unnoise.generators import Local, Reversal
 from unnoise.laws import LOG_ZERO, log_coefficient, log_of
 from unnoise.processes.base import Conditioned, Process
@@ -203,7 +203,7 @@ class Thinning(Process):
                 f"use immigration = 0, or the posterior q(x_s | x_t, x_0)"
             )
         keep = self.survival(q[..., 0], s, t)[0]
-        if looks(keep) and not bool((keep > 0).all()):
+        if may_read(keep) and not bool((keep > 0).all()):
             raise ValueError("alpha_{t|s} = 0: nothing of x_s is left at t, the kernel has no inverse")
         size = q.shape[-1]
         kernel = self._into_each(torch.arange(size, device=q.device).expand(q.shape), size, s, t).exp()

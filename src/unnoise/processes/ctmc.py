@@ -1,8 +1,8 @@
 """Any rate matrix with a time scale: R_t = -(alpha'/alpha) R,  Q_{t|s} = exp(gamma R),  gamma = log(alpha_s/alpha_t).
 
-R(y, x) is the rate x -> y (row = destination); `unnoise.rates` builds the usual ones: nearest neighbours, discretised
-Gaussian, bands, embedding neighbours, birth and death.  Kernels are never formed where an action on vectors will do
-(`generators.semigroup`): a row costs O(K^2 log(rate x clock)), whatever the stiffness, and no entry is negative.
+R(y, x) is the rate x -> y (row = destination); `unnoise.rate_matrices` builds the usual ones: nearest neighbours,
+discretised Gaussian, bands, embedding neighbours, birth and death.  Kernels are never formed where an action on vectors
+will do (`generators.semigroup`): a row costs O(K^2 log(rate x clock)), whatever the stiffness, and no entry is negative.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from unnoise.checks import looks, ordered
-from unnoise.generators.semigroup import Eigen, Semigroup, Series, Table, checked_entries, checked_rates
-from unnoise.laws import Categorical, Looked, log_of
+from unnoise.checks import may_read, ordered
+from unnoise.generators.semigroup import Eigen, PowerTable, Semigroup, Series, checked_entries, checked_rates
+from unnoise.laws import Categorical, TabulatedCategorical, log_of
 from unnoise.processes.dense import Few, Full, TimeScaled, invert
 from unnoise.processes.finite import float_dtype
 from unnoise.processes.rank_one import check_fit
@@ -31,7 +31,7 @@ class _Kept:
     def __init__(self, schedule: Schedule, t: Tensor, kernel: Tensor):
         self.schedule, self.kernel, self.recorded = schedule, kernel, _recording(t)
         self.versions = t._version, kernel._version
-        self.times = t.clone() if looks(t) else None
+        self.times = t.clone() if may_read(t) else None
 
     def holds(self, schedule: Schedule, t: Tensor) -> bool:
         """Whether schedule and times are as they were, and nobody has written into the kernel."""
@@ -82,10 +82,10 @@ class RateMatrix(TimeScaled):
             longest = float(self.clock(None, one).max())
         self.semigroup: Semigroup
         if matrix is None:
-            self.semigroup, self.base = Series(rates, longest), Few(*checked_entries(rates), states)
+            self.semigroup, self.rate_table = Series(rates, longest), Few(*checked_entries(rates), states)
         else:
-            self.semigroup = Eigen(matrix) if method == "eigen" else Table(matrix, longest)
-            self.base = Full(matrix)
+            self.semigroup = Eigen(matrix) if method == "eigen" else PowerTable(matrix, longest)
+            self.rate_table = Full(matrix)
         self._given_prior = None if prior is None else self._checked_prior(prior)
         self.cutoff = 0.0
         # the kernel from the data asked for last, by its t: whoever draws x_t asks next what each x_0 has to say of it
@@ -134,14 +134,14 @@ class RateMatrix(TimeScaled):
         if not self._shares_kernel():
             return super().marginal(x0, t)
         x0 = self.state_space.check(x0, "x0")
-        return Looked(self.kernel(*self._at(x0, None, t)).mT, x0, float_dtype(t))
+        return TabulatedCategorical(self.kernel(*self._at(x0, None, t)).mT, x0, float_dtype(t))
 
     def transition(self, x_s: Tree, s: Tree, t: Tree) -> Categorical:
         if not self._shares_kernel():
             return super().transition(x_s, s, t)
         x_s = self.state_space.check(x_s, "x_s")
         ordered(self.times(s, x_s, "s"), self.times(t, x_s))
-        return Looked(self.kernel(*self._at(x_s, s, t)).mT, x_s, float_dtype(t))
+        return TabulatedCategorical(self.kernel(*self._at(x_s, s, t)).mT, x_s, float_dtype(t))
 
     def _shares_kernel(self) -> bool:
         """With more coordinates than states it is cheaper to form the kernel of a row once."""

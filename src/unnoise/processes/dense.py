@@ -9,7 +9,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
-from unnoise.checks import looks
+from unnoise.checks import may_read
 from unnoise.generators.local import without_self
 from unnoise.laws import LOG_ZERO, TINY, Categorical, Law, log_coefficient, log_of, rows_of
 from unnoise.processes.finite import FiniteProcess, float_dtype
@@ -119,7 +119,7 @@ class TimeScaled(DenseProcess):
     """
 
     schedule: Schedule
-    base: "LogRates"  # log R, by rows
+    rate_table: "LogRates"  # log R, by rows
 
     def clock(self, s: Tensor | None, t: Tensor) -> Tensor:
         """gamma_t - gamma_s = -log alpha_{t|s}, exact for short steps; 690, all but infinite, where alpha_t = 0."""
@@ -135,7 +135,7 @@ class TimeScaled(DenseProcess):
 
     def log_rates(self, t: Tensor) -> Float[Tensor, "batch size size"]:
         every = torch.arange(self.state_space.size, device=t.device)
-        return _plus(self.base.into(every), self.log_speed(t)[:, None, None])
+        return _plus(self.rate_table.into(every), self.log_speed(t)[:, None, None])
 
     def _log_rates_at(self, rows: Tensor, x: Tensor, t: Tree) -> Tensor:
         speed = self.log_speed(self.times(t, x))
@@ -143,13 +143,13 @@ class TimeScaled(DenseProcess):
         return without_self(_plus(rows, speed.unsqueeze(-1)).to(float_dtype(t)), x)
 
     def log_rates_into(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]:
-        return self._log_rates_at(self.base.into(x), x, t)
+        return self._log_rates_at(self.rate_table.into(x), x, t)
 
     def log_rates_from(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]:
-        return self._log_rates_at(self.base.out_of(x), x, t)
+        return self._log_rates_at(self.rate_table.out_of(x), x, t)
 
     def entered(self) -> Tensor:
-        return self.base.entered
+        return self.rate_table.entered
 
     def noiseless(self, t: float) -> bool:
         return bool((self.schedule.beta(t) <= 0).all())
@@ -226,7 +226,7 @@ def _slots(here: Tensor, there: Tensor, values: Tensor, size: int) -> tuple[Tens
 def invert(kernel: Float[Tensor, "*batch size size"]) -> Float[Tensor, "*batch size size"]:
     back, singular = torch.linalg.inv_ex(kernel)
     norm = back.abs().sum(-2).amax(-1).nan_to_num(nan=torch.inf)
-    if looks(norm) and (bool(singular.any()) or float(norm.max()) > LARGEST_INVERSE):
+    if may_read(norm) and (bool(singular.any()) or float(norm.max()) > LARGEST_INVERSE):
         raise ValueError(
             f"the inverse kernel would magnify rounding by {float(norm.max()):.1e}: nothing of x_s is left at t; ask for a "
             f"shorter step"

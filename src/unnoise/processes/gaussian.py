@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unnoise.checks import as_times, looks, ordered
+from unnoise.checks import as_times, may_read, ordered
 from unnoise.covariance import Covariance
 from unnoise.generators import Local, Reversal
 from unnoise.laws import Law, Normal
@@ -169,7 +169,7 @@ class Gaussian(Process):
         s, t = self.times(s, mean, "s"), self.times(t, mean)
         wide = mean.double()  # a difference of nearly equal numbers, divided by a small one: rounded once, at the end
         a = self.coefficient(self.schedule.step_alpha(s, t), wide)
-        if looks(a) and not bool((a > 0).all()):
+        if may_read(a) and not bool((a > 0).all()):
             raise ValueError("alpha_{t|s} = 0: nothing of x_s is left at t, the kernel has no inverse")
         step = self.coefficient(self.schedule.step_variance(s, t), wide)
         return (wide / a).to(mean.dtype), ((variance - step) / a.square()).to(mean.dtype)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from unnoise.laws import LOG_ZERO, TINY, Categorical, Law, draw_categories, log_coefficient, log_of
-from unnoise.processes import noises
+from unnoise.processes import noise_laws
 from unnoise.processes.rank_one import RankOne
 from unnoise.schedules import Schedule
 from unnoise.shapes import Float, Tree
@@ -34,12 +34,12 @@ class Mixture(RankOne):
         size: int | Sequence[int],
         shape: int | Sequence[int] | None = None,
         *,
-        laws: Sequence[noises.NoiseLaw | Tensor],
+        laws: Sequence[noise_laws.NoiseLaw | Tensor],
         weights: Weights,
         schedule: Schedule | None = None,
     ):
         space = Finite(size, shape)
-        given = [law if isinstance(law, noises.NoiseLaw) else noises.given(law) for law in laws]
+        given = [law if isinstance(law, noise_laws.NoiseLaw) else noise_laws.given(law) for law in laws]
         if not given:
             raise ValueError("a mixture needs at least one noise law")
         super().__init__(space, max(law.states for law in given), schedule)
@@ -64,10 +64,12 @@ class Mixture(RankOne):
         if not 0 < gamma <= 2:
             raise ValueError(f"gamma = {gamma:g} must lie in (0, 2]")
         schedule = _Blend(uniform, gamma)
-        return cls(size, shape, laws=[noises.uniform(size), noises.mask(size)], weights=schedule.weights, schedule=schedule)
+        return cls(
+            size, shape, laws=[noise_laws.uniform(size), noise_laws.mask(size)], weights=schedule.weights, schedule=schedule
+        )
 
     @property
-    def laws(self) -> list[noises.NoiseLaw]:
+    def laws(self) -> list[noise_laws.NoiseLaw]:
         return list(self._laws)  # type: ignore[arg-type]
 
     # the weights, their slope, and what follows for f and r: float64, [batch, laws]
@@ -222,17 +224,17 @@ class _Blend(Schedule):
         m = t ** (1 - self.gamma / 2)
         return torch.stack([c, m], -1) / (c + m).unsqueeze(-1)
 
-    def _alpha(self, t):
+    def exact_alpha(self, t):
         return (1 - t) / (1 + self._c(t))
 
-    def _beta(self, t):
+    def exact_beta(self, t):
         c = self._c(t)
         return (t + c) / (1 + c)
 
-    def _sigma(self, t):
-        return (self._beta(t) * (1 + self._alpha(t))).sqrt()
+    def exact_sigma(self, t):
+        return (self.exact_beta(t) * (1 + self.exact_alpha(t))).sqrt()
 
-    def _d_alpha(self, t):
+    def exact_d_alpha(self, t):
         half, c = self.gamma / 2, self._c(t)
         rise = (
             self.scale * half * ((1 - t) ** (half + 1) * t.clamp_min(TINY) ** (half - 1) - (t * (1 - t)) ** half)

@@ -15,8 +15,8 @@ from unnoise.laws import Joint, Law
 from unnoise.processes.base import Process
 from unnoise.processes.chain import Chain
 from unnoise.shapes import Tree
-from unnoise.spaces import Product as ProductSpace
-from unnoise.spaces import map_leaves
+from unnoise.spaces import ProductSpace
+from unnoise.tree import map_leaves
 
 NODES = 5_000_000  # nodes that `support` agrees to lay out
 

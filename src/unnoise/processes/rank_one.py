@@ -16,12 +16,12 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from unnoise.checks import looks, ordered
+from unnoise.checks import may_read, ordered
 from unnoise.generators.local import without_self
 from unnoise.laws import LOG_ZERO, Categorical, Law, finite_or_inf, log_coefficient, sum_coordinates
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.processes.finite import FiniteProcess, float_dtype, log_mix
-from unnoise.processes.noises import NoiseLaw
+from unnoise.processes.noise_laws import NoiseLaw
 from unnoise.schedules import Linear, Schedule
 from unnoise.shapes import Float, Tree
 from unnoise.spaces import Finite
@@ -69,7 +69,7 @@ class RankOne(FiniteProcess):
         """log r_t(x), in O(1) per coordinate."""
 
     @abstractmethod
-    def draw_fresh(self, like: Tensor, s: Tree | None, t: Tree, noise: Noise) -> Tensor:
+    def draw_fresh(self, like: Tensor, s: Tree | None, t: Tree, noise: NoiseSource) -> Tensor:
         """A draw from f_{t|s}, normalised."""
 
     def coefficient(self, value: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -132,7 +132,7 @@ class RankOne(FiniteProcess):
         """Q_{t|s}^{-1} q = (q - f sum q) / alpha_{t|s}, on probabilities; s = None: back to the data."""
         like, wide = q[..., 0], q.double()  # a difference of nearly equal numbers, divided by a small one: rounded once
         keep, _ = self.keep_and_renew(like, s, t)
-        if looks(keep) and not bool((keep > 0).all()):
+        if may_read(keep) and not bool((keep > 0).all()):
             raise ValueError("alpha_{t|s} = 0: nothing of x_s is left at t, the kernel has no inverse")
         fresh = self.log_fresh(like, s, t, wide.dtype).exp()
         keep = self.coefficient(keep, like, wide.dtype).unsqueeze(-1)
@@ -224,7 +224,7 @@ class Interpolated(Categorical):
         total = sum_coordinates(torch.logaddexp(stayed, self.process.log_fresh_at(x, self.s, self.t, self.dtype)))
         return torch.where(total < LOG_ZERO / 2, -torch.inf, total)
 
-    def draw(self, noise: Noise) -> Tree:
+    def draw(self, noise: NoiseSource) -> Tree:
         """Whether to leave comes before where to go."""
         leaves = noise.at("whether").uniform(tuple(self.x.shape[1:])).log() < self.renew
         return torch.where(leaves, self.process.draw_fresh(self.x, self.s, self.t, noise.at("where")), self.x)
@@ -241,5 +241,5 @@ class Prior(Categorical):
         log_p = self.law.log_probs(self.dtype, self.like.device)
         return log_p.expand(*self.like.shape, log_p.shape[-1])
 
-    def draw(self, noise: Noise) -> Tree:
+    def draw(self, noise: NoiseSource) -> Tree:
         return self.law.draw(self.like, noise)

@@ -29,11 +29,11 @@ from unnoise.processes import Gaussian, Process, Product
 from unnoise.samplers.base import Problem, Sampler, on_host
 from unnoise.samplers.runge_kutta import RungeKutta
 from unnoise.shapes import Float, Int, Tree
-from unnoise.spaces import batch_size
+from unnoise.tree import batch_size
 
 
 @runtime_checkable
-class Record(Protocol):
+class CallRecord(Protocol):
     """A record of what the network was asked."""
 
     calls: int
@@ -55,7 +55,7 @@ class FlowField:
     """u as a function of flattened states, times and rows of a batch; counts what the network is asked."""
 
     def __init__(
-        self, denoiser: AnyDenoiser, like: Tree, ends: tuple[float, ...], condition: dict[str, Any], record: Record
+        self, denoiser: AnyDenoiser, like: Tree, ends: tuple[float, ...], condition: dict[str, Any], record: CallRecord
     ):
         self.denoiser, self.process = denoiser, base_process(denoiser.process)
         self.like, self.ends, self.condition, self.record = like, ends, condition, record

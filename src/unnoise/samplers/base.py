@@ -23,12 +23,12 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import AnyDenoiser, Denoiser, base_process, rows_of
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.predictions import Prediction
 from unnoise.processes import Process
 from unnoise.schedules import Schedule
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import batch_size, map_leaves
+from unnoise.tree import batch_size, map_leaves
 
 After = Callable[[int, Tree], None]
 
@@ -66,7 +66,7 @@ class Problem:
         self,
         denoiser: AnyDenoiser,
         times: Float[Tensor, "times"],
-        noise: Noise,
+        noise: NoiseSource,
         condition: dict[str, Any],
         process: Process | None = None,
         info: Info | None = None,
@@ -185,7 +185,9 @@ class OneStep(Stepping):
         return x
 
     @abstractmethod
-    def stage(self, problem: Problem, memory: dict, prediction: Prediction, x: Tree, i: int, k: int, noise: Noise) -> Tree:
+    def stage(
+        self, problem: Problem, memory: dict, prediction: Prediction, x: Tree, i: int, k: int, noise: NoiseSource
+    ) -> Tree:
         """The state after stage k; `noise` belongs to this step and stage."""
 
     def prepared(self, problem: Problem) -> dict:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from unnoise.denoiser import AnyDenoiser, Denoiser
 from unnoise.shapes import Tree
-from unnoise.spaces import first_leaf, map_leaves
+from unnoise.tree import first_leaf, map_leaves
 
 WARM_UP = 3  # runs before recording: libraries choose their algorithms and workspaces in the first ones
 

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import AnyDenoiser, base_process
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.samplers.base import Ancestral, Info, Problem, Sampler, Stepping
 from unnoise.samplers.grids import TimeGrid
 from unnoise.samplers.sample import grid_of, network_of, refused, sample
 from unnoise.shapes import Tree
-from unnoise.spaces import map_leaves
+from unnoise.tree import map_leaves
 
 
 class CapturedRun:
@@ -56,7 +56,7 @@ class CapturedRun:
     @torch.no_grad()
     def _record(self) -> None:
         self.rows = torch.arange(self.n, device=self.device)
-        problem = Problem(self.denoiser, self.times, Noise(self.seed, self.rows), self.condition)
+        problem = Problem(self.denoiser, self.times, NoiseSource(self.seed, self.rows), self.condition)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # once beforehand: libraries choose their algorithms, kernels are compiled

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from unnoise.laws import Categorical, log_of
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.predictions import FinitePrediction, Prediction, RawPosterior
 from unnoise.processes import FiniteProcess, FixedNoise, Process
 from unnoise.samplers.base import Info, OneStep, Problem, on_host
@@ -90,7 +90,7 @@ class Mixed(Categorical):
         probs = self.clean.unsqueeze(-1) * theta + self.fresh.unsqueeze(-1) * noise
         return log_of(probs.scatter_add(-1, self.x.unsqueeze(-1), self.keep.unsqueeze(-1)))
 
-    def draw(self, noise: Noise) -> Int[Tensor, "batch *shape"]:
+    def draw(self, noise: NoiseSource) -> Int[Tensor, "batch *shape"]:
         """Whether to keep x comes before where to go."""
         shape = tuple(self.x.shape[1:])
         which = noise.at("whether").uniform(shape)
@@ -138,7 +138,7 @@ class CategoricalDDIM(OneStep):
         return Mixed(process, x, raw_log_probs(prediction, self.tokens), keep, clean, fresh)
 
     def stage(
-        self, problem: Problem, memory: dict, prediction: Prediction, x: Tensor, i: int, k: int, noise: Noise
+        self, problem: Problem, memory: dict, prediction: Prediction, x: Tensor, i: int, k: int, noise: NoiseSource
     ) -> Tensor:
         moved = self.law(memory, prediction, x, i).draw(noise)
         count_jumps(problem.info, x, moved)

@@ -27,7 +27,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.predictions import Clean, FinitePrediction, Prediction
 from unnoise.processes import FiniteProcess, Gaussian, Process
 from unnoise.samplers.base import Problem, Stepping, on_host
@@ -50,7 +50,7 @@ class Corrector(ABC):
         return {}
 
     @abstractmethod
-    def move(self, problem: Problem, memory: dict, prediction: Prediction, x: Tree, i: int, noise: Noise) -> Tree:
+    def move(self, problem: Problem, memory: dict, prediction: Prediction, x: Tree, i: int, noise: NoiseSource) -> Tree:
         """One move at times[i + 1], where the prediction was made."""
 
 

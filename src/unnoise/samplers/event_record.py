@@ -13,7 +13,7 @@ from unnoise.shapes import Int
 ROUNDING = 1e-4  # by which a rate of a network in low precision may exceed its bound
 
 
-class Record:
+class EventRecord:
     """What happened when: jumps, for the trajectory; the worst quotient of a rate and its bound, for the claim."""
 
     def __init__(self, x: Int[Tensor, "batch *shape"]):

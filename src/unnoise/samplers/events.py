@@ -25,12 +25,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.predictions import FinitePrediction, Posterior, Prediction, RawPosterior
 from unnoise.processes import FiniteProcess, Process, Product
 from unnoise.samplers.base import After, Problem, Sampler
-from unnoise.samplers.event_record import Record
-from unnoise.samplers.exit_bounds import INFINITE, Given, Table, changed, exit_bound, first_error
+from unnoise.samplers.event_record import EventRecord
+from unnoise.samplers.exit_bounds import INFINITE, ExitBoundTable, GivenExitBound, changed, exit_bound, first_error
 from unnoise.shapes import Bool, Float, Int
 
 Limit = Callable[..., Tensor]
@@ -70,7 +70,7 @@ class _Events(Sampler):
             first_error(process, start, first, problem.device) if first < start else 0.0,
             min(1.0, changed(process, last, problem.device)) if last > end else 0.0,
         )
-        record = Record(x)
+        record = EventRecord(x)
         stops = [t for t in times[1:].tolist() if t > first] if first < start else []
         for i, (t, s) in enumerate(_pairs([start, *stops, first])):
             x = self._kernel(problem, record, x, t, s, problem.noise.at("first", i))
@@ -83,7 +83,7 @@ class _Events(Sampler):
         return x
 
     @abstractmethod
-    def events(self, problem: Problem, record: Record, x: Tensor, start: float, end: float) -> Tensor:
+    def events(self, problem: Problem, record: EventRecord, x: Tensor, start: float, end: float) -> Tensor:
         """The exact part."""
 
     def _exact_part(self, process: FiniteProcess, start: float, end: float, device: torch.device) -> tuple[float, float]:
@@ -97,7 +97,7 @@ class _Events(Sampler):
         first = min(start, max(self.high, end)) if infinite_start else start
         return first, max(end, min(self.low, first)) if infinite_end else end
 
-    def _kernel(self, problem: Problem, record: Record, x: Tensor, t: float, s: float, noise: Noise) -> Tensor:
+    def _kernel(self, problem: Problem, record: EventRecord, x: Tensor, t: float, s: float, noise: NoiseSource) -> Tensor:
         """The factorised kernel of the model from t to s."""
         clock = torch.tensor([t, s], dtype=torch.float64, device=problem.device)
         prediction = problem.predict(x, clock[0])
@@ -117,7 +117,7 @@ class _Events(Sampler):
         return prediction
 
     def candidate(
-        self, problem: Problem, record: Record, x: Tensor, t: Tensor, bound: Tensor, u: Tensor, rows: Tensor | None
+        self, problem: Problem, record: EventRecord, x: Tensor, t: Tensor, bound: Tensor, u: Tensor, rows: Tensor | None
     ) -> Tensor:
         """The states after a candidate in some rows: x, t, bound and u (three numbers) are of all rows."""
         prediction = self.checked(problem.predict_rows(x, t, rows))
@@ -190,9 +190,11 @@ class Gillespie(_Events):
 
     def events(self, problem, record, x, start, end):
         if self.bound is None:
-            bounds: Table | Given = Table(problem.process, start, end, self.intervals, problem.device)
+            bounds: ExitBoundTable | GivenExitBound = ExitBoundTable(
+                problem.process, start, end, self.intervals, problem.device
+            )
         else:
-            bounds = Given(self.bound, start, end, self.intervals, problem.device)
+            bounds = GivenExitBound(self.bound, start, end, self.intervals, problem.device)
         t = torch.full((len(x),), start, dtype=torch.float64, device=x.device)
         active: Tensor | None = None  # all
         for n in range(2**62):
@@ -238,13 +240,13 @@ class Uniformization(_Events):
         """B of each interval, and the borders."""
         if self.bound is None:
             assert isinstance(problem.process, FiniteProcess)
-            table = Table(problem.process, start, end, self.intervals, problem.device)
+            table = ExitBoundTable(problem.process, start, end, self.intervals, problem.device)
             return table.largest(), table.borders
         limit = self.bound
-        given = Given(lambda _, low, high: limit(low, high), start, end, self.intervals, problem.device)
+        given = GivenExitBound(lambda _, low, high: limit(low, high), start, end, self.intervals, problem.device)
         return given.of(x[:1])[0], given.borders
 
-    def candidates(self, noise: Noise, rates: Tensor, borders: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def candidates(self, noise: NoiseSource, rates: Tensor, borders: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Times and intervals [rows, most], and how many each row has: a unit Poisson process, run through int B."""
         total = (rates * (borders[:-1] - borders[1:])).sum()
         block = int(float(total) + 6 * float(total) ** 0.5) + 16

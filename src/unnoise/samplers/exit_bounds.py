@@ -144,7 +144,7 @@ def _over_coordinates(process: FiniteProcess, each: Tensor) -> float:
     return float(each.sum()) * (process.space.dimension if len(each) == 1 else 1)
 
 
-class Table:
+class ExitBoundTable:
     """Falling borders of time and, over each interval, a bound for every state: `of(x)` is that of each row's exit rate."""
 
     def __init__(self, process: FiniteProcess, start: float, end: float, intervals: int, device: torch.device):
@@ -173,7 +173,7 @@ class Table:
         return self.table.amax(1).sum(1) * (self.dimension if self.table.shape[2] == 1 else 1)
 
 
-class Given:
+class GivenExitBound:
     """The same from a function of the user's."""
 
     def __init__(self, bound: Bound, start: float, end: float, intervals: int, device: torch.device):

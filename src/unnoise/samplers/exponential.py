@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unnoise.samplers.linear import Linear, Moments, Row, combined
+from unnoise.samplers.linear import Coefficients, LinearMethod, Moments, combined
 
 FIRST = torch.tensor([0])  # the first step, as a list of steps
 NODES, WEIGHTS = (torch.as_tensor(a) for a in np.polynomial.legendre.leggauss(32))
@@ -44,7 +44,7 @@ def lagrange(points: list[Tensor], at: Tensor) -> list[Tensor]:
     return out
 
 
-class Exponential(Linear):
+class Exponential(LinearMethod):
     """A polynomial through the last `order` clean predictions in lambda, integrated exactly.
 
     With eta > 0 and order 3 it is of order 2 only, and says so: D fluctuates with the noise within a step (see above).
@@ -66,7 +66,7 @@ class Exponential(Linear):
     def start(self, m):
         return self.through(m, FIRST, [FIRST + 1, FIRST]) if m.finite[0] and m.finite[1] else None
 
-    def through(self, m: Moments, i: Tensor, points: list[Tensor]) -> Row:
+    def through(self, m: Moments, i: Tensor, points: list[Tensor]) -> Coefficients:
         """The steps i, each with the polynomial through the values at these times of the grid."""
         now, then, k = m.log_snr[i], m.log_snr[i + 1], self.eta**2
         h = then - now
@@ -75,7 +75,7 @@ class Exponential(Linear):
         kernel = (1 + k) * (0.5 * WEIGHTS).reshape(u.shape) * h * torch.exp((at - then) * (1 + k))
         basis = lagrange([m.log_snr[j] for j in points], at)
         noise = m.sigma[i + 1] * (-torch.expm1(-2 * k * h)).sqrt() if k else None
-        return Row(
+        return Coefficients(
             torch.exp(-k * h) * m.sigma[i + 1] / m.sigma[i],
             tuple(m.alpha[i + 1] * (kernel * b).sum(0) for b in basis),
             noise,
@@ -124,9 +124,9 @@ class UniPC(Exponential):
         memory["corrected"] = self.laid_out(reach(m, self.degree - 1), partial(self.correction, m), problem.device)
         return memory
 
-    def correction(self, m: Moments, i: Tensor, known: int) -> Row:
+    def correction(self, m: Moments, i: Tensor, known: int) -> Coefficients:
         """The steps i again, through their ends and the predictions known before; those of DDIM stay as they are."""
-        return self.through(m, i, [i + 1 - n for n in range(known + 1)]) if known else Row(0.0 * m.times[i], ())
+        return self.through(m, i, [i + 1 - n for n in range(known + 1)]) if known else Coefficients(0.0 * m.times[i], ())
 
     def stage(self, problem, memory, prediction, x, i, k, noise):
         value = self.read(memory, prediction, x, i)
@@ -138,7 +138,7 @@ class UniPC(Exponential):
         return combined(memory["table"][i], x, past)
 
 
-class DEIS(Linear):
+class DEIS(LinearMethod):
     """Exponential Adams-Bashforth: the last eps as a polynomial in t, integrated against d(sigma/alpha).
 
     x_s = alpha_s/alpha_t x_t + alpha_s int eps d(sigma/alpha),     eps = (x - alpha D)/sigma
@@ -159,7 +159,7 @@ class DEIS(Linear):
     def start(self, m):
         return self.through(m, FIRST, [FIRST + 1, FIRST]) if m.finite[0] and m.finite[1] else None
 
-    def through(self, m: Moments, i: Tensor, points: list[Tensor]) -> Row:
+    def through(self, m: Moments, i: Tensor, points: list[Tensor]) -> Coefficients:
         t, s, schedule = m.times[i], m.times[i + 1], m.schedule
         at = t + 0.5 * (NODES.unsqueeze(1) + 1) * (s - t)
         ratio = schedule.sigma(at) / schedule.alpha(at)
@@ -167,13 +167,13 @@ class DEIS(Linear):
         extra = [1] * (slope.ndim - 2)
         kernel = (0.5 * WEIGHTS.unsqueeze(1) * (s - t)).reshape(*at.shape, *extra) * slope
         basis = [b.reshape(*at.shape, *extra) for b in lagrange([m.times[j] for j in points], at)]
-        return Row(m.alpha[i + 1] / m.alpha[i], tuple(m.alpha[i + 1] * (kernel * b).sum(0) for b in basis))
+        return Coefficients(m.alpha[i + 1] / m.alpha[i], tuple(m.alpha[i + 1] * (kernel * b).sum(0) for b in basis))
 
     def init(self, problem):
         memory = super().init(problem)
         m = Moments(problem.process.schedule, problem.times)
         memory["ends"] = [not known for known in self.known(m)]
-        memory["noise"] = Row(1 / m.sigma, (-m.alpha / m.sigma,)).split(problem.device)
+        memory["noise"] = Coefficients(1 / m.sigma, (-m.alpha / m.sigma,)).split(problem.device)
         return memory
 
     def stage(self, problem, memory, prediction, x, i, k, noise):

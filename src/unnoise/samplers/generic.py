@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from unnoise.generators import Local
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.processes import Process
 from unnoise.processes.count_laws import Thinned
 from unnoise.samplers.base import OneStep, Problem
@@ -50,7 +50,7 @@ def freeze(space: Space, local: Tree, x: Tree) -> Tree:
     return {"rates": rates}
 
 
-def move(space: Space, covariance: Tree, frozen: Tree, x: Tree, h: Tensor, noise: Noise) -> Tree:
+def move(space: Space, covariance: Tree, frozen: Tree, x: Tree, h: Tensor, noise: NoiseSource) -> Tree:
     """Run the frozen generator for a time h."""
     if isinstance(x, dict):
         return {

@@ -1,10 +1,10 @@
 """Time grids: float64 times that fall from `start` to `end`, computed once on the host.
 
-    Uniform      equal steps in t
+    Even         equal steps in t
     LogSNR       equal steps in log-SNR: fine where the signal appears
     Karras       equal steps in (sigma/alpha)^(1/rho)
     Quadratic    equal steps in sqrt(t): fine near the data
-    Given        times of one's own
+    GivenTimes   times of one's own
 
 Log-SNR is infinite where alpha = 0 or sigma = 0.  There `LogSNR` and `Karras` space what lies more than 1e-3 from that
 end, and add the end itself.
@@ -48,7 +48,7 @@ def checked(times: Tensor) -> Float[Tensor, "times"]:
     return times
 
 
-class Uniform(TimeGrid):
+class Even(TimeGrid):
     def times(self, process, steps, start, end):
         return torch.linspace(start, end, steps + 1, dtype=torch.float64)
 
@@ -119,7 +119,7 @@ class Karras(_Spaced):
         return -2 * self.rho * value.log()
 
 
-class Given(TimeGrid):
+class GivenTimes(TimeGrid):
     """`Given([1.0, 0.6, 0.3, 0.0])`."""
 
     def __init__(self, times: Sequence[float] | Tensor):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unnoise.processes import Gaussian
 from unnoise.samplers.base import OneStep, Problem, on_host
-from unnoise.samplers.linear import Moments, Reader, Row, combined, ddim_row
+from unnoise.samplers.linear import Coefficients, Moments, Reader, combined, ddim_row
 from unnoise.schedules import Schedule
 
 
@@ -58,12 +58,12 @@ class Heun(OneStep):
     def _positive(values: Tensor) -> Tensor:
         return (values.reshape(len(values), -1) > 0).all(1)
 
-    def _second(self, m: Moments, i: Tensor) -> Row:
+    def _second(self, m: Moments, i: Tensor) -> Coefficients:
         """alpha_s times y (1 + half/r) - half/r D_1 + half/r_s (y~ - D_2), on (x~, x, D_1, D_2)."""
         r, r_s = m.sigma[i] / m.alpha[i], m.sigma[i + 1] / m.alpha[i + 1]
         half = 0.5 * (r_s - r)
         start = m.alpha[i + 1] / m.alpha[i] * (1 + half / r)
-        return Row(half / r_s, (start, -m.alpha[i + 1] * half / r, -m.alpha[i + 1] * half / r_s))
+        return Coefficients(half / r_s, (start, -m.alpha[i + 1] * half / r, -m.alpha[i + 1] * half / r_s))
 
     def _churned(self, schedule: Schedule, times: Tensor) -> Tensor:
         starts = times[:-1].clone()

@@ -38,9 +38,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from unnoise.checks import looks
+from unnoise.checks import may_read
 from unnoise.laws import LOG_ZERO, Categorical, log_of
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.predictions import FinitePrediction, Prediction
 from unnoise.processes import FiniteProcess, Process
 from unnoise.samplers.base import OneStep, Problem
@@ -74,7 +74,7 @@ class Leap(OneStep):
         assert isinstance(prediction, FinitePrediction)
         log_reverse = prediction.local().log_rates
         assert log_reverse is not None
-        if looks(log_reverse) and bool((log_reverse > LOG_HUGE).any()):
+        if may_read(log_reverse) and bool((log_reverse > LOG_HUGE).any()):
             raise ValueError(
                 f"the rates at t = {prediction.t.max().item():g} are infinite, since alpha is 0 there: start the grid "
                 f"before t = 1, use a schedule with alpha_1 > 0, or Ancestral"
@@ -90,7 +90,7 @@ class Leap(OneStep):
         """The law of the state after stage k; `memory` holds what earlier stages left."""
 
     def stage(
-        self, problem: Problem, memory: dict, prediction: Prediction, x: Tensor, i: int, k: int, noise: Noise
+        self, problem: Problem, memory: dict, prediction: Prediction, x: Tensor, i: int, k: int, noise: NoiseSource
     ) -> Tensor:
         moved = self.law(memory, prediction, x, problem.clock[i], problem.clock[i + 1], k).draw(noise)
         came_from = self.origin(memory, x, k)

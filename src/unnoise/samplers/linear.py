@@ -29,7 +29,7 @@ Coefficient = float | Tensor
 
 
 @dataclass
-class Row:
+class Coefficients:
     """One step's coefficients: on x, on the clean predictions (newest first), on z.
 
     Also those of many steps at once, as tensors [steps] or, with a schedule per coordinate, [steps, *shape].
@@ -39,12 +39,12 @@ class Row:
     weights: tuple[Coefficient, ...]
     noise: Coefficient | None = None
 
-    def split(self, device: torch.device | str = "cpu") -> list["Row"]:
+    def split(self, device: torch.device | str = "cpu") -> list["Coefficients"]:
         """Step by step, ready for the loop."""
         noise = [] if self.noise is None else [self.noise]
         columns = [settled(c, device) for c in [self.keep, *self.weights, *noise] if isinstance(c, Tensor)]
         last = -1 if noise else None
-        return [Row(row[0], tuple(row[1:last]), row[-1] if noise else None) for row in zip(*columns, strict=True)]
+        return [Coefficients(row[0], tuple(row[1:last]), row[-1] if noise else None) for row in zip(*columns, strict=True)]
 
 
 def settled(coefficients: Float[Tensor, "steps *shape"], device: torch.device | str) -> list[float] | list[Tensor]:
@@ -63,7 +63,7 @@ class Moments:
         self.finite = self.log_snr.reshape(len(times), -1).isfinite().all(1).tolist()
 
 
-def ddim_row(m: Moments, i: Tensor, eta: float = 0.0) -> Row:
+def ddim_row(m: Moments, i: Tensor, eta: float = 0.0) -> Coefficients:
     """x_s = alpha_s D + sqrt(sigma_s^2 - v) eps + sqrt(v) z,  v = eta^2 Var q(x_s | x_t, x_0), for the steps i.
 
     That variance is -sigma_s^2 expm1(-2h), which has a value where lambda is infinite as well.
@@ -72,10 +72,10 @@ def ddim_row(m: Moments, i: Tensor, eta: float = 0.0) -> Row:
     fall = 2 * (m.log_snr[i] - m.log_snr[i + 1])  # -2h
     rest = sigma_s * (1 - eta**2 + eta**2 * fall.exp()).sqrt() if eta else sigma_s
     noise = eta * sigma_s * (-torch.expm1(fall)).sqrt() if eta else None
-    return Row(rest / sigma_t, (alpha_s - rest * alpha_t / sigma_t,), noise)
+    return Coefficients(rest / sigma_t, (alpha_s - rest * alpha_t / sigma_t,), noise)
 
 
-class Linear(OneStep):
+class LinearMethod(OneStep):
     """Base of methods given by a table."""
 
     order: int
@@ -88,7 +88,7 @@ class Linear(OneStep):
         return steps + (self.order > 2)
 
     @abstractmethod
-    def row(self, m: Moments, i: Int[Tensor, "steps"], known: int) -> Row:
+    def row(self, m: Moments, i: Int[Tensor, "steps"], known: int) -> Coefficients:
         """The coefficients of the steps i, with `known` clean predictions at hand (the newest included)."""
 
     def known(self, m: Moments) -> list[int]:
@@ -100,19 +100,21 @@ class Linear(OneStep):
             return f"{type(self).__name__} moves numbers under Gaussian noise, and {type(process).__name__} has none"
         return None
 
-    def table(self, process: Gaussian, times: Tensor, device: torch.device | str = "cpu") -> list[Row]:
+    def table(self, process: Gaussian, times: Tensor, device: torch.device | str = "cpu") -> list[Coefficients]:
         """Every step's coefficients, float64."""
         m = Moments(process.schedule, times)
         return self.laid_out(self.known(m), lambda i, known: self.steps_with(m, i, known), device)
 
-    def steps_with(self, m: Moments, i: Tensor, known: int) -> Row:
+    def steps_with(self, m: Moments, i: Tensor, known: int) -> Coefficients:
         return self.row(m, i, known) if known else ddim_row(m, i, min(self.eta, 1.0))
 
     @staticmethod
     @torch.no_grad()
-    def laid_out(known: list[int], row: Callable[[Tensor, int], Row], device: torch.device | str) -> list[Row]:
+    def laid_out(
+        known: list[int], row: Callable[[Tensor, int], Coefficients], device: torch.device | str
+    ) -> list[Coefficients]:
         """Rows of all steps, those with the same number of predictions computed together."""
-        out: dict[int, Row] = {}
+        out: dict[int, Coefficients] = {}
         for n in set(known):
             steps = [i for i, count in enumerate(known) if count == n]
             out.update(zip(steps, row(torch.tensor(steps), n).split(device), strict=True))
@@ -130,7 +132,7 @@ class Linear(OneStep):
             "past": [],
         }
 
-    def start(self, m: Moments) -> Row | None:
+    def start(self, m: Moments) -> Coefficients | None:
         """The first step again, from values at both its ends (the later one first)."""
         return None
 
@@ -163,7 +165,7 @@ class Linear(OneStep):
         return memory["reader"].clean(prediction, x, i)
 
 
-def combined(row: Row, x: Tensor, past: list[Tensor]) -> Tensor:
+def combined(row: Coefficients, x: Tensor, past: list[Tensor]) -> Tensor:
     out = scaled(row.keep, x)
     for weight, value in zip(row.weights, past, strict=False):
         out = plus(out, weight, value)
@@ -221,7 +223,7 @@ class Reader:
         return says.tolist(), settled(on_x, self.device), settled(on_value, self.device)
 
 
-class DDIM(Linear):
+class DDIM(LinearMethod):
     """eta = 0 is deterministic, the probability flow's exponential Euler; eta = 1 is the ancestral kernel."""
 
     def __init__(self, eta: float = 0.0):
@@ -233,7 +235,7 @@ class DDIM(Linear):
         return ddim_row(m, i, self.eta)
 
 
-class EulerMaruyama(Linear):
+class EulerMaruyama(LinearMethod):
     """Plain Euler steps of the reverse SDE with stochasticity eta; eta = 0 is Euler on the probability flow."""
 
     def __init__(self, eta: float = 1.0):
@@ -251,4 +253,4 @@ class EulerMaruyama(Linear):
         f, g2 = m.schedule.drift(t), m.schedule.diffusion(t)
         pull = 0.5 * (1 + self.eta**2) * g2 * step / sigma.square()
         noise = self.eta * (g2 * step).sqrt() if self.eta else None
-        return Row(1 - step * f - pull, (pull * alpha,), noise)
+        return Coefficients(1 - step * f - pull, (pull * alpha,), noise)

@@ -33,7 +33,7 @@ from math import inf
 import torch
 from torch import Tensor
 
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.predictions import Prediction
 from unnoise.processes import Masking
 from unnoise.samplers.base import OneStep, Problem
@@ -169,7 +169,7 @@ class Remasking(Revealing, OneStep):
             memory["plan"] = self.plan(problem, memory, x)
         return x
 
-    def changes(self, noise: Noise, masked: Bool[Tensor, "batch *shape"], sigma: Tensor, reveal: Tensor) -> Tensor:
+    def changes(self, noise: NoiseSource, masked: Bool[Tensor, "batch *shape"], sigma: Tensor, reveal: Tensor) -> Tensor:
         """Whether each coordinate is masked or revealed."""
         return noise.at("whether").uniform(tuple(masked.shape[1:])) < torch.where(masked, reveal, sigma)
 
@@ -184,7 +184,7 @@ class Remasking(Revealing, OneStep):
         return steps
 
     def stage(
-        self, problem: Problem, memory: dict, prediction: Prediction, x: Tensor, i: int, k: int, noise: Noise
+        self, problem: Problem, memory: dict, prediction: Prediction, x: Tensor, i: int, k: int, noise: NoiseSource
     ) -> Tensor:
         u = noise.at("token").uniform(tuple(x.shape[1:])).flatten()
         if self.rule.by_confidence:

@@ -26,7 +26,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.predictions import Prediction
 from unnoise.processes import FixedNoise, Process
 from unnoise.samplers.base import OneStep, Problem
@@ -75,7 +75,7 @@ class Routed(OneStep):
         return memory
 
     def stage(
-        self, problem: Problem, memory: dict, prediction: Prediction, x: Tensor, i: int, k: int, noise: Noise
+        self, problem: Problem, memory: dict, prediction: Prediction, x: Tensor, i: int, k: int, noise: NoiseSource
     ) -> Tensor:
         shape, process = tuple(x.shape[1:]), problem.process
         assert isinstance(process, FixedNoise)

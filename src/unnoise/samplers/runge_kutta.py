@@ -64,7 +64,7 @@ def weighted(weights: tuple[float, ...], slopes: list[Tensor]) -> Tensor:
 
 
 @dataclass
-class State:
+class SolverState:
     """Where the rows are, and what their controllers remember."""
 
     y: Float[Tensor, "batch n"]
@@ -75,10 +75,10 @@ class State:
     held: Tensor  # whether the last attempt was rejected
     error: Tensor  # the sum of |local errors| of the watched number over the steps kept
 
-    def of(self, rows: Tensor) -> "State":
-        return State(*[getattr(self, field.name)[rows] for field in fields(self)])
+    def of(self, rows: Tensor) -> "SolverState":
+        return SolverState(*[getattr(self, field.name)[rows] for field in fields(self)])
 
-    def put(self, rows: Tensor, other: "State") -> None:
+    def put(self, rows: Tensor, other: "SolverState") -> None:
         for field in fields(self):
             getattr(self, field.name).index_copy_(0, rows, getattr(other, field.name))
 
@@ -106,7 +106,7 @@ class RungeKutta:
         self.watch, self.watch_atol, self.maximum = watch, watch_atol or atol, maximum
         self.calls = 0
 
-    def start(self, y: Float[Tensor, "batch n"], at: float, end: float) -> State:
+    def start(self, y: Float[Tensor, "batch n"], at: float, end: float) -> SolverState:
         """The slope at the first time, and the first step on the way to `end`."""
         rows, zero = torch.arange(len(y), device=y.device), torch.zeros(len(y), dtype=torch.float64, device=y.device)
         t, span = zero + at, abs(end - at)
@@ -122,12 +122,12 @@ class RungeKutta:
         bend = torch.maximum(torch.where(bend.isfinite(), bend, 1e10), speed)
         rounded = torch.floor(1024 * (0.01 / bend.clamp_min(1e-15)) ** 0.2 / trial) / 1024  # as a factor of the trial
         step = (trial * rounded.clamp(1 / 1024, 100.0)).clamp_max(span)
-        return State(y, t, slope, step, zero + 1e-4, zero > 0, zero.clone())
+        return SolverState(y, t, slope, step, zero + 1e-4, zero > 0, zero.clone())
 
     @torch.no_grad()
-    def to(self, state: State, at: float, end: float) -> State:
+    def to(self, state: SolverState, at: float, end: float) -> SolverState:
         """All rows from one time to another, with the step sizes that they bring along."""
-        whole = State(*[getattr(state, field.name).clone() for field in fields(state)])
+        whole = SolverState(*[getattr(state, field.name).clone() for field in fields(state)])
         active, indices = state, torch.arange(len(state.y), device=state.y.device)
         while len(active.y):
             active, arrived, failed = self._attempt(active, indices, at, end)
@@ -142,7 +142,7 @@ class RungeKutta:
                 active, indices = active.of(rows), indices[rows]
         return whole
 
-    def _attempt(self, s: State, rows: Tensor, at: float, end: float) -> tuple[State, Tensor, Tensor]:
+    def _attempt(self, s: SolverState, rows: Tensor, at: float, end: float) -> tuple[SolverState, Tensor, Tensor]:
         """One step of every row that is given: kept, or shortened."""
         left = (end - s.t).abs()
         last = left <= 1.01 * s.step
@@ -165,7 +165,7 @@ class RungeKutta:
         step = torch.where(kept & last, torch.maximum(s.step, factor * length), factor * length)
         failed = ~kept & (step < FLOOR * torch.maximum(s.t.abs(), t_new.abs()))
         column = kept.unsqueeze(1)
-        new = State(
+        new = SolverState(
             torch.where(column, y_new, s.y),
             torch.where(kept, t_new, s.t),
             torch.where(column, slopes[-1], s.slope),
@@ -176,7 +176,7 @@ class RungeKutta:
         )
         return new, kept & last, failed
 
-    def _factor(self, norm: Tensor, kept: Tensor, s: State) -> Tensor:
+    def _factor(self, norm: Tensor, kept: Tensor, s: SolverState) -> Tensor:
         """By how much the next step is longer."""
         plain = SAFETY * norm.clamp_min(1e-12) ** -POWER
         factor = torch.where(kept, plain * s.last**MEMORY, plain).clamp(SHRINK, GROW)

@@ -8,13 +8,13 @@ from torch import Tensor
 from tqdm import tqdm
 
 from unnoise.denoiser import AnyDenoiser, base_process
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.processes import Chain, Gaussian, Process
 from unnoise.samplers import grids
 from unnoise.samplers.adaptive import AdaptiveODE
 from unnoise.samplers.base import Ancestral, Info, Problem, Sampler
 from unnoise.shapes import Float, Int, Tree
-from unnoise.spaces import batch_size, first_leaf, map_leaves
+from unnoise.tree import batch_size, first_leaf, map_leaves
 
 Callback = Callable[[int, float, Tree], None]
 
@@ -28,7 +28,7 @@ def grid_of(
 ) -> Float[Tensor, "times"]:
     """The falling times of a run: as given, a chain's own, or `steps` of them between start and end."""
     chain = denoiser.process if isinstance(denoiser.process, Chain) else None
-    grid = grid.values if isinstance(grid, grids.Given) else grid
+    grid = grid.values if isinstance(grid, grids.GivenTimes) else grid
     own_ends = grid is not None and not isinstance(grid, grids.TimeGrid)
     if (own_ends or chain is not None) and (start != 1.0 or end is not None):
         whose = "the grid" if own_ends else "the chain"
@@ -58,7 +58,7 @@ def grid_of(
     low = 0.0 if end is None else end
     if not 0 <= low < start <= 1:
         raise ValueError(f"start = {start:g}, end = {low:g}: sampling runs from noise to data, 0 <= end < start <= 1")
-    rule = grid or grids.Uniform()
+    rule = grid or grids.Even()
     return grids.checked(rule.times(process, 128 if steps is None else steps, start, low))
 
 
@@ -183,7 +183,7 @@ def sample(
         rows = torch.arange(first, first + count, device=device)
     elif len(rows) != count or first:
         raise ValueError(f"rows has {len(rows)} numbers and first = {first}: pass one number for each of {count} samples")
-    noise = Noise(seed, rows, device)
+    noise = NoiseSource(seed, rows, device)
     if x is None:
         x = process.prior(count, dtype, device).draw(noise.at("prior"))
     problem = Problem(denoiser, times, noise, condition)

@@ -1,10 +1,10 @@
 """Noise schedules: alpha, sigma, log-SNR, their derivatives and inverses."""
 
 from unnoise.schedules.base import Schedule
+from unnoise.schedules.composed import Custom, FromSDE, PerCoordinate
 from unnoise.schedules.learned import Learned
-from unnoise.schedules.made import Custom, FromSDE, PerCoordinate
+from unnoise.schedules.more_named import CosineOffset, Sigmoid, SubVP
 from unnoise.schedules.named import EDM, VE, Cosine, Linear, LinearBeta, LogSNRLinear, Polynomial
-from unnoise.schedules.wider import CosineOffset, Sigmoid, SubVP
 
 __all__ = [
     "Cosine",

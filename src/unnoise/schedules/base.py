@@ -63,7 +63,7 @@ def rounded_step(function):
 
 
 class Schedule(nn.Module):
-    """Base of all schedules.  A family answers `_alpha` and `_sigma` for float64 times; the rest has defaults."""
+    """Base of all schedules.  A family answers `exact_alpha` and `exact_sigma` for float64 times; the rest has defaults."""
 
     shape: tuple[int, ...] = ()  # () for one schedule, the coordinates' shape where each has its own
 
@@ -72,31 +72,31 @@ class Schedule(nn.Module):
         return any(parameter.requires_grad for parameter in self.parameters())
 
     @abstractmethod
-    def _alpha(self, t: Tensor) -> Tensor: ...
+    def exact_alpha(self, t: Tensor) -> Tensor: ...
 
     @abstractmethod
-    def _sigma(self, t: Tensor) -> Tensor: ...
+    def exact_sigma(self, t: Tensor) -> Tensor: ...
 
-    def _beta(self, t: Tensor) -> Tensor:
-        return 1 - self._alpha(t)
+    def exact_beta(self, t: Tensor) -> Tensor:
+        return 1 - self.exact_alpha(t)
 
-    def _d_alpha(self, t: Tensor) -> Tensor:
-        return _derivative(self._alpha, t, self._learned)
+    def exact_d_alpha(self, t: Tensor) -> Tensor:
+        return _derivative(self.exact_alpha, t, self._learned)
 
-    def _d_sigma(self, t: Tensor) -> Tensor:
-        return _derivative(self._sigma, t, self._learned)
+    def exact_d_sigma(self, t: Tensor) -> Tensor:
+        return _derivative(self.exact_sigma, t, self._learned)
 
-    def _log_snr(self, t: Tensor) -> Tensor:
-        return 2 * (self._alpha(t).log() - self._sigma(t).log())
+    def exact_log_snr(self, t: Tensor) -> Tensor:
+        return 2 * (self.exact_alpha(t).log() - self.exact_sigma(t).log())
 
-    def _d_log_snr(self, t: Tensor) -> Tensor:
-        return 2 * (self._d_alpha(t) / self._alpha(t) - self._d_sigma(t) / self._sigma(t))
+    def exact_d_log_snr(self, t: Tensor) -> Tensor:
+        return 2 * (self.exact_d_alpha(t) / self.exact_alpha(t) - self.exact_d_sigma(t) / self.exact_sigma(t))
 
-    def _time_of_log_snr(self, value: Tensor) -> Tensor:
-        return self._inverse(self._log_snr, value)
+    def exact_time_of_log_snr(self, value: Tensor) -> Tensor:
+        return self._inverse(self.exact_log_snr, value)
 
-    def _time_of_beta(self, value: Tensor) -> Tensor:
-        return self._inverse(lambda t: -self._beta(t), -value)
+    def exact_time_of_beta(self, value: Tensor) -> Tensor:
+        return self._inverse(lambda t: -self.exact_beta(t), -value)
 
     def _inverse(self, decreasing: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
         """The time at which a decreasing function has this value; it moves with the value and with what is learned."""
@@ -110,78 +110,82 @@ class Schedule(nn.Module):
     @rounded
     def alpha(self, t: Any) -> Tensor:
         """The signal coefficient."""
-        return self._alpha(t)
+        return self.exact_alpha(t)
 
     @rounded
     def sigma(self, t: Any) -> Tensor:
         """The noise coefficient."""
-        return self._sigma(t)
+        return self.exact_sigma(t)
 
     @rounded
     def beta(self, t: Any) -> Tensor:
         """1 - alpha, accurate where alpha is near 1."""
-        return self._beta(t)
+        return self.exact_beta(t)
 
     @rounded
     def d_alpha(self, t: Any) -> Tensor:
         """d alpha / dt."""
-        return self._d_alpha(t)
+        return self.exact_d_alpha(t)
 
     @rounded
     def d_sigma(self, t: Any) -> Tensor:
         """d sigma / dt."""
-        return self._d_sigma(t)
+        return self.exact_d_sigma(t)
 
     @rounded
     def log_snr(self, t: Any) -> Tensor:
         """log(alpha^2 / sigma^2)."""
-        return self._log_snr(t)
+        return self.exact_log_snr(t)
 
     @rounded
     def d_log_snr(self, t: Any) -> Tensor:
         """d log_snr / dt, never positive."""
-        return self._d_log_snr(t)
+        return self.exact_d_log_snr(t)
 
     @rounded
     def time_of_log_snr(self, value: Any) -> Tensor:
         """The time at which log_snr has this value."""
-        return self._time_of_log_snr(value)
+        return self.exact_time_of_log_snr(value)
 
     @rounded
     def time_of_beta(self, value: Any) -> Tensor:
         """The time at which 1 - alpha has this value."""
-        return self._time_of_beta(value)
+        return self.exact_time_of_beta(value)
 
     @rounded
     def time_of_alpha(self, value: Any) -> Tensor:
         """The time at which alpha has this value."""
-        return self._time_of_beta(1 - value)
+        return self.exact_time_of_beta(1 - value)
 
     @rounded
     def drift(self, t: Any) -> Tensor:
         """d log alpha / dt: the linear SDE's drift is this times x  (eq:ct-alpha-sigma-relation)."""
-        return self._d_alpha(t) / self._alpha(t)
+        return self.exact_d_alpha(t) / self.exact_alpha(t)
 
     @rounded
     def diffusion(self, t: Any) -> Tensor:
         """g^2 = alpha^2 d(sigma^2/alpha^2)/dt = -sigma^2 d log_snr/dt  (eq:ct-alpha-sigma-relation)."""
-        return 2 * self._sigma(t) * (self._d_sigma(t) - self._sigma(t) * self._d_alpha(t) / self._alpha(t))
+        return (
+            2
+            * self.exact_sigma(t)
+            * (self.exact_d_sigma(t) - self.exact_sigma(t) * self.exact_d_alpha(t) / self.exact_alpha(t))
+        )
 
     @rounded_step
     def step_alpha(self, s: Any, t: Any) -> Tensor:
         """alpha_{t|s} = alpha_t / alpha_s."""
-        return self._alpha(t) / self._alpha(s)
+        return self.exact_alpha(t) / self.exact_alpha(s)
 
     @rounded_step
     def step_beta(self, s: Any, t: Any) -> Tensor:
         """1 - alpha_{t|s} = (beta_t - beta_s) / alpha_s, or (alpha_s - alpha_t) / alpha_s where alpha is the smaller."""
-        alpha_s = self._alpha(s)
-        return torch.where(alpha_s > 0.5, self._beta(t) - self._beta(s), alpha_s - self._alpha(t)) / alpha_s
+        alpha_s = self.exact_alpha(s)
+        return torch.where(alpha_s > 0.5, self.exact_beta(t) - self.exact_beta(s), alpha_s - self.exact_alpha(t)) / alpha_s
 
     @rounded_step
     def step_variance(self, s: Any, t: Any) -> Tensor:
         """sigma^2_{t|s} = -sigma_t^2 expm1(log_snr_t - log_snr_s)."""
-        return -self._sigma(t).square() * torch.expm1(self._log_snr(t) - self._log_snr(s))
+        return -self.exact_sigma(t).square() * torch.expm1(self.exact_log_snr(t) - self.exact_log_snr(s))
 
     def survival(self, s: Number | None, t: Number) -> tuple[Tensor, Tensor]:
         """alpha_{t|s} and 1 - alpha_{t|s}; s = None means from the data."""
@@ -193,7 +197,9 @@ class Schedule(nn.Module):
         """Refuse a schedule that no forward process has, with the time at which it fails."""
         t = torch.linspace(0, 1, 1025, dtype=torch.float64)
         with torch.no_grad():
-            alpha, sigma = (f(t).flatten(1) if self.shape else f(t).unsqueeze(-1) for f in (self._alpha, self._sigma))
+            alpha, sigma = (
+                f(t).flatten(1) if self.shape else f(t).unsqueeze(-1) for f in (self.exact_alpha, self.exact_sigma)
+            )
         for name, bad, value, remedy in (
             ("alpha", ~((alpha >= 0) & (alpha <= 1 + 1e-12)), alpha, "alpha must stay in [0, 1]"),
             ("sigma", ~((sigma >= 0) & sigma.isfinite()), sigma, "sigma must be finite and not negative"),

@@ -135,46 +135,46 @@ class Learned(Schedule):
         """The denominator of m."""
         return w - (a * torch.expm1(-b) * torch.sigmoid(b * c) * torch.sigmoid(b * (1 - c))).sum(-1)
 
-    def _log_snr(self, t):
+    def exact_log_snr(self, t):
         return self.high - self._fall(torch.zeros_like(t), t)
 
-    def _d_log_snr(self, t):
+    def exact_d_log_snr(self, t):
         w, a, b, c = self._curve()
         x = b * (self._aligned(t).unsqueeze(-1) - c)
         bumps = (a * b * torch.sigmoid(x) * torch.sigmoid(-x)).sum(-1)
         return (self.low - self.high) * ((w + bumps) / self._whole(w, a, b, c))
 
-    def _alpha(self, t):
-        return torch.sigmoid(self._log_snr(t)).sqrt()
+    def exact_alpha(self, t):
+        return torch.sigmoid(self.exact_log_snr(t)).sqrt()
 
-    def _sigma(self, t):
-        return torch.sigmoid(-self._log_snr(t)).sqrt()
+    def exact_sigma(self, t):
+        return torch.sigmoid(-self.exact_log_snr(t)).sqrt()
 
-    def _beta(self, t):
-        return torch.sigmoid(-self._log_snr(t)) / (1 + self._alpha(t))
+    def exact_beta(self, t):
+        return torch.sigmoid(-self.exact_log_snr(t)) / (1 + self.exact_alpha(t))
 
-    def _d_alpha(self, t):
-        return 0.5 * self._d_log_snr(t) * self._alpha(t) * self._sigma(t).square()
+    def exact_d_alpha(self, t):
+        return 0.5 * self.exact_d_log_snr(t) * self.exact_alpha(t) * self.exact_sigma(t).square()
 
-    def _d_sigma(self, t):
-        return -0.5 * self._d_log_snr(t) * self._sigma(t) * self._alpha(t).square()
+    def exact_d_sigma(self, t):
+        return -0.5 * self.exact_d_log_snr(t) * self.exact_sigma(t) * self.exact_alpha(t).square()
 
-    def _time_of_log_snr(self, value):
+    def exact_time_of_log_snr(self, value):
         if self.shape:
             raise ValueError(f"the {prod(self.shape)} coordinates have schedules of their own and share no inverse")
-        return super()._time_of_log_snr(value)
+        return super().exact_time_of_log_snr(value)
 
-    def _time_of_beta(self, value):
+    def exact_time_of_beta(self, value):
         variance = value * (2 - value)
-        return self._time_of_log_snr(torch.log1p(-variance) - variance.log())
+        return self.exact_time_of_log_snr(torch.log1p(-variance) - variance.log())
 
     @rounded
     def diffusion(self, t):
         """g^2 = -sigma^2 d log_snr/dt."""
-        return -self._sigma(t).square() * self._d_log_snr(t)
+        return -self.exact_sigma(t).square() * self.exact_d_log_snr(t)
 
     def _step_variance(self, s: Tensor, t: Tensor) -> Tensor:
-        return -self._sigma(t).square() * torch.expm1(-self._fall(s, t))
+        return -self.exact_sigma(t).square() * torch.expm1(-self._fall(s, t))
 
     @rounded_step
     def step_variance(self, s, t):
@@ -184,7 +184,7 @@ class Learned(Schedule):
     @rounded_step
     def step_beta(self, s, t):
         """1 - alpha_{t|s} = sigma^2_{t|s}/(1 + alpha_{t|s})."""
-        return self._step_variance(s, t) / (1 + self._alpha(t) / self._alpha(s))
+        return self._step_variance(s, t) / (1 + self.exact_alpha(t) / self.exact_alpha(s))
 
     def extra_repr(self) -> str:
         return f"shape={self.shape}, hidden={self.hidden}"

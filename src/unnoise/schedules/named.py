@@ -11,50 +11,50 @@ from unnoise.schedules.base import Schedule, rounded
 class Linear(Schedule):
     """alpha = 1 - t, sigma = t: the straight path of flow matching, and linear masking."""
 
-    def _alpha(self, t):
+    def exact_alpha(self, t):
         return 1 - t
 
-    def _beta(self, t):
+    def exact_beta(self, t):
         return t
 
-    def _sigma(self, t):
+    def exact_sigma(self, t):
         return t
 
-    def _d_alpha(self, t):
+    def exact_d_alpha(self, t):
         return -torch.ones_like(t)
 
-    def _d_sigma(self, t):
+    def exact_d_sigma(self, t):
         return torch.ones_like(t)
 
-    def _time_of_log_snr(self, value):
+    def exact_time_of_log_snr(self, value):
         return torch.sigmoid(-value / 2)
 
-    def _time_of_beta(self, value):
+    def exact_time_of_beta(self, value):
         return value
 
 
 class Cosine(Schedule):
     """alpha = cos(pi t/2), sigma = sin(pi t/2)."""
 
-    def _alpha(self, t):
+    def exact_alpha(self, t):
         return torch.sin(pi / 2 * (1 - t))
 
-    def _beta(self, t):
+    def exact_beta(self, t):
         return 2 * torch.sin(pi / 4 * t).square()
 
-    def _sigma(self, t):
+    def exact_sigma(self, t):
         return torch.sin(pi / 2 * t)
 
-    def _d_alpha(self, t):
-        return -pi / 2 * self._sigma(t)
+    def exact_d_alpha(self, t):
+        return -pi / 2 * self.exact_sigma(t)
 
-    def _d_sigma(self, t):
-        return pi / 2 * self._alpha(t)
+    def exact_d_sigma(self, t):
+        return pi / 2 * self.exact_alpha(t)
 
-    def _time_of_log_snr(self, value):
+    def exact_time_of_log_snr(self, value):
         return torch.atan(torch.exp(-value / 2)) * (2 / pi)
 
-    def _time_of_beta(self, value):
+    def exact_time_of_beta(self, value):
         return 4 / pi * torch.asin((value / 2).sqrt())
 
 
@@ -67,24 +67,24 @@ class Polynomial(Schedule):
             raise ValueError(f"power = {power} must be positive")
         self.power = power
 
-    def _alpha(self, t):
+    def exact_alpha(self, t):
         return -torch.expm1(self.power * t.log())
 
-    def _beta(self, t):
+    def exact_beta(self, t):
         return t**self.power
 
-    _sigma = _beta
+    exact_sigma = exact_beta
 
-    def _d_sigma(self, t):
+    def exact_d_sigma(self, t):
         return self.power * t ** (self.power - 1)
 
-    def _d_alpha(self, t):
-        return -self._d_sigma(t)
+    def exact_d_alpha(self, t):
+        return -self.exact_d_sigma(t)
 
-    def _time_of_log_snr(self, value):
+    def exact_time_of_log_snr(self, value):
         return torch.sigmoid(-value / 2) ** (1 / self.power)
 
-    def _time_of_beta(self, value):
+    def exact_time_of_beta(self, value):
         return value ** (1 / self.power)
 
     def extra_repr(self) -> str:
@@ -105,33 +105,33 @@ class LinearBeta(Schedule):
     def _log_alpha(self, t):
         return -0.5 * t * self.beta_min - 0.25 * t * t * (self.beta_max - self.beta_min)
 
-    def _alpha(self, t):
+    def exact_alpha(self, t):
         return self._log_alpha(t).exp()
 
-    def _beta(self, t):
+    def exact_beta(self, t):
         return -torch.expm1(self._log_alpha(t))
 
-    def _sigma(self, t):
+    def exact_sigma(self, t):
         return (-torch.expm1(2 * self._log_alpha(t))).sqrt()
 
-    def _d_alpha(self, t):
-        return -0.5 * self._rate(t) * self._alpha(t)
+    def exact_d_alpha(self, t):
+        return -0.5 * self._rate(t) * self.exact_alpha(t)
 
-    def _d_sigma(self, t):
-        return 0.5 * self._rate(t) * self._alpha(t).square() / self._sigma(t)
+    def exact_d_sigma(self, t):
+        return 0.5 * self._rate(t) * self.exact_alpha(t).square() / self.exact_sigma(t)
 
-    def _d_log_snr(self, t):
-        return -self._rate(t) / self._sigma(t).square()
+    def exact_d_log_snr(self, t):
+        return -self._rate(t) / self.exact_sigma(t).square()
 
     def _time_of_log_alpha(self, value):
         slope = self.beta_max - self.beta_min
         root = (self.beta_min**2 - 4 * slope * value).sqrt()
         return -4 * value / (self.beta_min + root)
 
-    def _time_of_log_snr(self, value):
+    def exact_time_of_log_snr(self, value):
         return self._time_of_log_alpha(0.5 * torch.nn.functional.logsigmoid(value))
 
-    def _time_of_beta(self, value):
+    def exact_time_of_beta(self, value):
         return self._time_of_log_alpha(torch.log1p(-value))
 
     @rounded
@@ -152,22 +152,22 @@ class _Exploding(Schedule):
             raise ValueError(f"sigma_min = {sigma_min}, sigma_max = {sigma_max}: need 0 < sigma_min < sigma_max")
         self.sigma_min, self.sigma_max = sigma_min, sigma_max
 
-    def _alpha(self, t):
+    def exact_alpha(self, t):
         return torch.ones_like(t)
 
-    def _beta(self, t):
+    def exact_beta(self, t):
         return torch.zeros_like(t)
 
-    def _d_alpha(self, t):
+    def exact_d_alpha(self, t):
         return torch.zeros_like(t)
 
     @abstractmethod
     def _time_of_sigma(self, value): ...
 
-    def _time_of_log_snr(self, value):
+    def exact_time_of_log_snr(self, value):
         return self._time_of_sigma(torch.exp(-value / 2))
 
-    def _time_of_beta(self, value):
+    def exact_time_of_beta(self, value):
         raise ValueError(f"{self} has alpha = 1 throughout: no time belongs to a value of alpha")
 
     def extra_repr(self) -> str:
@@ -180,11 +180,11 @@ class VE(_Exploding):
     def __init__(self, sigma_min: float = 0.01, sigma_max: float = 50.0):
         super().__init__(sigma_min, sigma_max)
 
-    def _sigma(self, t):
+    def exact_sigma(self, t):
         return self.sigma_min * torch.exp(t * log(self.sigma_max / self.sigma_min))
 
-    def _d_sigma(self, t):
-        return self._sigma(t) * log(self.sigma_max / self.sigma_min)
+    def exact_d_sigma(self, t):
+        return self.exact_sigma(t) * log(self.sigma_max / self.sigma_min)
 
     def _time_of_sigma(self, value):
         return torch.log(value / self.sigma_min) / log(self.sigma_max / self.sigma_min)
@@ -203,10 +203,10 @@ class EDM(_Exploding):
         low, high = self.sigma_min ** (1 / self.rho), self.sigma_max ** (1 / self.rho)
         return low + t * (high - low), high - low
 
-    def _sigma(self, t):
+    def exact_sigma(self, t):
         return self._root(t)[0] ** self.rho
 
-    def _d_sigma(self, t):
+    def exact_d_sigma(self, t):
         root, slope = self._root(t)
         return self.rho * slope * root ** (self.rho - 1)
 
@@ -227,33 +227,33 @@ class LogSNRLinear(Schedule):
             raise ValueError(f"high = {high} must exceed low = {low}: log-SNR falls with time")
         self.high, self.low = high, low
 
-    def _log_snr(self, t):
+    def exact_log_snr(self, t):
         return self.high + t * (self.low - self.high)
 
-    def _d_log_snr(self, t):
+    def exact_d_log_snr(self, t):
         return torch.full_like(t, self.low - self.high)
 
-    def _alpha(self, t):
-        return torch.sigmoid(self._log_snr(t)).sqrt()
+    def exact_alpha(self, t):
+        return torch.sigmoid(self.exact_log_snr(t)).sqrt()
 
-    def _sigma(self, t):
-        return torch.sigmoid(-self._log_snr(t)).sqrt()
+    def exact_sigma(self, t):
+        return torch.sigmoid(-self.exact_log_snr(t)).sqrt()
 
-    def _beta(self, t):  # 1 - sqrt(1 - v) = v / (1 + sqrt(1 - v))
-        return torch.sigmoid(-self._log_snr(t)) / (1 + self._alpha(t))
+    def exact_beta(self, t):  # 1 - sqrt(1 - v) = v / (1 + sqrt(1 - v))
+        return torch.sigmoid(-self.exact_log_snr(t)) / (1 + self.exact_alpha(t))
 
-    def _d_alpha(self, t):
-        return 0.5 * (self.low - self.high) * self._alpha(t) * self._sigma(t).square()
+    def exact_d_alpha(self, t):
+        return 0.5 * (self.low - self.high) * self.exact_alpha(t) * self.exact_sigma(t).square()
 
-    def _d_sigma(self, t):
-        return -0.5 * (self.low - self.high) * self._sigma(t) * self._alpha(t).square()
+    def exact_d_sigma(self, t):
+        return -0.5 * (self.low - self.high) * self.exact_sigma(t) * self.exact_alpha(t).square()
 
-    def _time_of_log_snr(self, value):
+    def exact_time_of_log_snr(self, value):
         return (value - self.high) / (self.low - self.high)
 
-    def _time_of_beta(self, value):
+    def exact_time_of_beta(self, value):
         variance = value * (2 - value)
-        return self._time_of_log_snr(torch.log1p(-variance) - variance.log())
+        return self.exact_time_of_log_snr(torch.log1p(-variance) - variance.log())
 
     def extra_repr(self) -> str:
         return f"high={self.high}, low={self.low}"

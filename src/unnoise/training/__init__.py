@@ -2,8 +2,8 @@
 
 from unnoise.training.config import RunConfig, TrainConfig
 from unnoise.training.data_order import InMemory, Source, split
-from unnoise.training.durable import RunError
 from unnoise.training.run import Run
+from unnoise.training.safe_files import RunError
 from unnoise.training.trainer import NonFinite, Outcome, Trainer, train
 
 __all__ = [

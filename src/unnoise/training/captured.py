@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.shapes import Tree
-from unnoise.spaces import map_leaves
+from unnoise.tree import map_leaves
 
 PLAIN = 3  # updates before one is recorded
 
-Apply = Callable[[list[tuple[Tree, Noise]], int, float | Tensor, Mapping[float, float | Tensor]], None]
+Apply = Callable[[list[tuple[Tree, NoiseSource]], int, float | Tensor, Mapping[float, float | Tensor]], None]
 
 
 def cuda_graph(update: Callable[[], None]) -> Callable[[], None]:
@@ -41,9 +41,9 @@ class _Recorded:
         self.x0, self.rows = map_leaves(Tensor.clone, x0), rows.clone()
         self.key, self.lr = torch.zeros((), dtype=torch.int64, device=device), torch.zeros((), device=device)
         self.weights: dict[float, float | Tensor] = {rate: torch.zeros((), device=device) for rate in rates}
-        self.replay = record(lambda: apply([(self.x0, Noise.keyed(self.key, self.rows))], 1, self.lr, self.weights))
+        self.replay = record(lambda: apply([(self.x0, NoiseSource.keyed(self.key, self.rows))], 1, self.lr, self.weights))
 
-    def __call__(self, x0: Tree, noise: Noise, lr: float, weights: Mapping[float, float]) -> None:
+    def __call__(self, x0: Tree, noise: NoiseSource, lr: float, weights: Mapping[float, float]) -> None:
         _copy(self.x0, x0)
         self.rows.copy_(noise.rows)
         self.key.fill_(noise.key)
@@ -67,7 +67,7 @@ class Captured:
         self.recorded: dict[Any, _Recorded] = {}
         self.refused = False
 
-    def __call__(self, x0: Tree, noise: Noise, lr: float, weights: Mapping[float, float], kind: int = 1) -> None:
+    def __call__(self, x0: Tree, noise: NoiseSource, lr: float, weights: Mapping[float, float], kind: int = 1) -> None:
         """`kind` tells updates apart that launch different kernels."""
         shapes: list[tuple[int, ...]] = []
         map_leaves(lambda leaf: shapes.append(tuple(leaf.shape)), x0)

@@ -29,8 +29,8 @@ WEIGHTINGS: dict[str, type[weightings.Weighting]] = {
     "x0": weightings.X0,
     "v": weightings.V,
     "min_snr": weightings.MinSNR,
-    "edm": weightings.EDM,
-    "sigmoid": weightings.Sigmoid,
+    "edm": weightings.EDMWeighting,
+    "sigmoid": weightings.SigmoidWeighting,
     "balanced": weightings.Balanced,
     "cross_entropy": weightings.CrossEntropy,
 }

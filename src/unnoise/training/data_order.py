@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.shapes import Int, Tree
-from unnoise.spaces import batch_size, map_leaves
+from unnoise.tree import batch_size, map_leaves
 
 ON_DEVICE = 2 * 2**30  # bytes of data that are kept on the accelerator
 
@@ -58,7 +58,7 @@ def split(rows: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
     held = min(max(1, round(rows * share)), rows - 1) if share > 0 else 0
     if rows < 1 or (share > 0 and rows < 2):
         raise ValueError(f"the data has {rows} rows, too few to train on and hold out a share of {share:g}")
-    order = Noise(seed, rows).at("held out").uniform().argsort(stable=True)
+    order = NoiseSource(seed, rows).at("held out").uniform().argsort(stable=True)
     return order[held:].sort().values, order[:held].sort().values
 
 
@@ -90,7 +90,7 @@ class Order:
 
     def epoch(self, epoch: int) -> Int[Tensor, "rows"]:
         if epoch != self._epoch:
-            order = Noise(self.seed, len(self.rows)).at("order", epoch).uniform().argsort(stable=True)
+            order = NoiseSource(self.seed, len(self.rows)).at("order", epoch).uniform().argsort(stable=True)
             self._epoch, self._order = epoch, self.rows[order]
         return self._order
 

@@ -10,14 +10,14 @@ from tqdm import tqdm
 from unnoise import samplers
 from unnoise.data.base import Format
 from unnoise.denoiser import Denoiser, base_process
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.processes import Masking, Process, Product
 from unnoise.samplers import Ancestral, FromGenerator, Frozen, Info, Leaves, OneStep, Sampler, sample
 from unnoise.samplers.leaps import Leap
 from unnoise.samplers.replacement import ROUNDS, Replacement
 from unnoise.shapes import Tree
-from unnoise.spaces import batch_size, map_leaves
 from unnoise.training.recipes import Drawing, drawing, steps_of
+from unnoise.tree import batch_size, map_leaves
 
 LAST = 1 << 39  # what the seed of the last step differs by
 
@@ -117,7 +117,9 @@ def draw(
         options |= {"calls": calls} if calls is not None else {"steps": plan.steps}
         if known:
             values, fixed = ({leaf: pair[i] for leaf, pair in known.items()} for i in (0, 1))
-            options["x"] = _begun(denoiser, values, fixed, Noise(seed, torch.arange(first, first + count, device=where)))
+            options["x"] = _begun(
+                denoiser, values, fixed, NoiseSource(seed, torch.arange(first, first + count, device=where))
+            )
         else:
             options |= {"n": count, "device": where}
         x, info = sample(denoiser, **options)
@@ -205,7 +207,7 @@ def fill(
         count = (steps or 2 * plan.steps) if approximate and not isinstance(process, Product) else plan.steps
         for part in rows.split(batch):
             mine, which = (map_leaves(lambda v, part=part: v[part].to(where), tree) for tree in (x, fixed))
-            start = _begun(denoiser, mine, which, Noise(seed, part.to(where)))
+            start = _begun(denoiser, mine, which, NoiseSource(seed, part.to(where)))
             sampler = plan.sampler
             if isinstance(process, Product):
                 held = [name for name, kind in zip(process.names, pattern, strict=True) if kind == KNOWN]
@@ -257,7 +259,7 @@ def _replacing(process: Product, x: Tree, fixed: Tree, held: list[str], rounds: 
     return Leaves(**moving, **{name: Frozen() for name in held})
 
 
-def _begun(denoiser: Denoiser, x: Tree, fixed: Tree, noise: Noise) -> Tree:
+def _begun(denoiser: Denoiser, x: Tree, fixed: Tree, noise: NoiseSource) -> Tree:
     """The prior where nothing is known; leaves that are not named are all prior."""
     dtype = next(p.dtype for p in denoiser.network.parameters() if p.dtype.is_floating_point)
     prior = denoiser.process.prior(len(noise.rows), dtype, noise.rows.device).draw(noise.at("prior"))

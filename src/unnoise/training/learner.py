@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unnoise.denoiser import Denoiser
 from unnoise.networks.compiled import compile_network, uncompiled
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.objectives import Objective, Observed, Stratified
 from unnoise.objectives.weightings import Weighting
 from unnoise.processes import FiniteProcess, Gaussian, Masking, Process, Product
@@ -77,7 +77,7 @@ class Learner:
     def precision(self) -> AbstractContextManager:
         return torch.autocast(self.device.type, torch.bfloat16) if self.config.precision == "bf16" else nullcontext()
 
-    def update(self, parts: Iterable[tuple[Tree, Noise]], count: int, step: int, lr: float) -> None:
+    def update(self, parts: Iterable[tuple[Tree, NoiseSource]], count: int, step: int, lr: float) -> None:
         """Update number `step` (the first is 1) on a batch in `count` parts."""
         weights = self.ema.weights(step)
         if self.captured is not None and count == 1:
@@ -88,7 +88,7 @@ class Learner:
 
     def apply(
         self,
-        parts: Iterable[tuple[Tree, Noise]],
+        parts: Iterable[tuple[Tree, NoiseSource]],
         count: int,
         lr: float | Tensor,
         weights: Mapping[float, float | Tensor],

@@ -11,7 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from unnoise.training import durable
+from unnoise.training import safe_files
 from unnoise.training.panels import excerpt
 
 
@@ -31,14 +31,14 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 class Metrics:
     def __init__(self, path: Path, step: int, total: int | None, progress: bool, tensorboard: bool):
         kept = [entry for entry in read_metrics(path) if entry["step"] <= step]
-        durable.write_text(path, "".join(durable.strict_json(entry) + "\n" for entry in kept))
+        safe_files.write_text(path, "".join(safe_files.strict_json(entry) + "\n" for entry in kept))
         self.file = open(path, "a")  # noqa: SIM115 (closed by close)
         self.board = _board(path.parent / "tensorboard", step) if tensorboard else None
         self.bar = tqdm(total=total, initial=step, desc="training", unit="step", disable=not progress)
         self.shown: dict[str, str] = {}
 
     def write(self, step: int, entry: dict[str, Any]) -> None:
-        self.file.write(durable.strict_json({"step": step, **entry}) + "\n")
+        self.file.write(safe_files.strict_json({"step": step, **entry}) + "\n")
         self.file.flush()
         if self.board is not None:
             for name, value in entry.items():

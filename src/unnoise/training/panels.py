@@ -16,9 +16,9 @@ from unnoise.data.arrays import Array
 from unnoise.data.base import Format
 from unnoise.denoiser import Denoiser
 from unnoise.samplers import sample
-from unnoise.spaces import map_leaves
 from unnoise.training.config import TrainConfig
 from unnoise.training.recipes import drawing
+from unnoise.tree import map_leaves
 
 SHARE = 0.05
 NAME = "0" * 9  # digits of a step in a file's name

@@ -6,7 +6,7 @@ from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
-from unnoise.training import durable
+from unnoise.training import safe_files
 from unnoise.training.metrics import read_metrics
 from unnoise.training.panels import excerpt, panel_files
 from unnoise.training.run import Run
@@ -40,7 +40,7 @@ def write_report(run: Run, samples: Path | None = None) -> Path:
         "<h2>Settings</h2>" + _table(["name", "value"], settings),
     ]
     page = f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{html.escape(run.folder.name)}</title>"
-    durable.write_text(run.report, f"{page}<style>{STYLE}</style><body>{''.join(parts)}</body></html>\n")
+    safe_files.write_text(run.report, f"{page}<style>{STYLE}</style><body>{''.join(parts)}</body></html>\n")
     return run.report
 
 

@@ -30,9 +30,9 @@ from unnoise import data, networks
 from unnoise.data.base import Format
 from unnoise.denoiser import Denoiser
 from unnoise.processes import Process
-from unnoise.training import durable
+from unnoise.training import safe_files
 from unnoise.training.config import RunConfig, kinds_of
-from unnoise.training.durable import Damaged, RunError
+from unnoise.training.safe_files import Damaged, RunError
 from unnoise.training.schedules import scheduled
 
 Parts = dict[str, dict[str, Tensor]]  # tensors by file name (without suffix) and by name within it
@@ -47,7 +47,7 @@ def ema_name(rate: float) -> str:
     return f"ema-{rate!r}"
 
 
-class State:
+class SavedState:
     """One saved state: its folder and the numbers beside its tensors."""
 
     def __init__(self, folder: Path):
@@ -62,17 +62,17 @@ class State:
     def improved(self) -> bool:
         """Whether its bound was the lowest so far when it was saved."""
         try:
-            return durable.read_json(self.folder / "state.json").get("improved") is True
+            return safe_files.read_json(self.folder / "state.json").get("improved") is True
         except Damaged:
             return False
 
     def load(self, names: list[str]) -> tuple[dict[str, Any], Parts]:
         """(numbers, tensors) after every file was checked; `names` are the tensor files to read."""
-        files = durable.verified(self.folder)["files"]
+        files = safe_files.verified(self.folder)["files"]
         missing = [file for file in ("state.json", *(f"{name}.safetensors" for name in names)) if file not in files]
         if missing:
             raise Damaged(f"{self.folder} lacks {', '.join(missing)}")
-        numbers = durable.read_json(self.folder / "state.json")
+        numbers = safe_files.read_json(self.folder / "state.json")
         return numbers, {name: read_tensors(self.folder / f"{name}.safetensors") for name in names}
 
 
@@ -94,7 +94,7 @@ class Run:
         run.denoiser_of_config()
         run.states.mkdir(parents=True, exist_ok=True)
         run.samples.mkdir(exist_ok=True)
-        durable.write_json(folder / "config.json", config.to_json())
+        safe_files.write_json(folder / "config.json", config.to_json())
         return run
 
     @classmethod
@@ -104,7 +104,7 @@ class Run:
             raise RunError(f"{folder} does not exist: pass the folder that `unnoise train --out` made")
         if not folder.is_dir() or not (folder / "config.json").is_file():
             raise RunError(f"{folder} is not a run: it must be a folder with a config.json, as `unnoise train --out` makes")
-        said = durable.read_json(folder / "config.json")
+        said = safe_files.read_json(folder / "config.json")
         try:
             config = RunConfig.from_json(said)
         except (ValueError, RecursionError) as error:
@@ -113,13 +113,13 @@ class Run:
 
     def locked(self) -> AbstractContextManager[None]:
         """For the length of a `with`, this is the only training that writes to the folder, or an error."""
-        return durable.locked(self.folder)
+        return safe_files.locked(self.folder)
 
     def change(self, **changes: Any) -> None:
         """Go on with other training settings, such as more steps or a lower learning rate."""
         with self.locked():
             self.config.train = self.config.train.changed(**changes)
-            durable.write_json(self.folder / "config.json", self.config.to_json())
+            safe_files.write_json(self.folder / "config.json", self.config.to_json())
 
     # what is trained
 
@@ -172,17 +172,17 @@ class Run:
 
     # states
 
-    def found(self) -> list[State]:
+    def found(self) -> list[SavedState]:
         """The saved states, oldest first."""
         folders = self.states.iterdir() if self.states.is_dir() else []
         plain = [path for path in folders if path.is_dir() and all(part.isdecimal() for part in path.name.split("-", 1))]
-        return sorted((State(path) for path in plain if "-" in path.name), key=lambda state: state.order)
+        return sorted((SavedState(path) for path in plain if "-" in path.name), key=lambda state: state.order)
 
-    def best(self) -> State | None:
+    def best(self) -> SavedState | None:
         """The state with the best bound so far, if one was measured."""
         return next((state for state in reversed(self.found()) if state.improved), None)
 
-    def load(self, names: list[str] | None = None, which: str = "last") -> tuple[State, dict[str, Any], Parts]:
+    def load(self, names: list[str] | None = None, which: str = "last") -> tuple[SavedState, dict[str, Any], Parts]:
         """The newest state that is whole (or the best), its numbers and tensors: `names`, or all that training needs."""
         if which not in ("last", "best"):
             raise ValueError(f"which = {which!r}: choose last or best")
@@ -201,9 +201,9 @@ class Run:
         what = "its saved states are all damaged" if states else "it has no saved state yet"
         raise RunError(f"{self.folder}: {what}; train it (again) first")
 
-    def save(self, step: int, numbers: dict[str, Any], parts: Parts, best: bool = False) -> State:
+    def save(self, step: int, numbers: dict[str, Any], parts: Parts, best: bool = False) -> SavedState:
         """Add a state, then drop the oldest.  A kill at any moment loses nothing but this save."""
-        durable.sweep(self.states)
+        safe_files.sweep(self.states)
         attempts = [state.attempt for state in self.found() if state.step == step]
         target = self.states / f"{step:09d}-{max(attempts, default=-1) + 1}"
 
@@ -212,15 +212,15 @@ class Run:
                 write_tensors(folder / f"{name}.safetensors", tensors)
             (folder / "state.json").write_text(json.dumps({**numbers, "improved": best}, indent=1) + "\n")
 
-        durable.save_folder(target, fill, {"step": step})
+        safe_files.save_folder(target, fill, {"step": step})
         self._publish(target)
         self._prune(target)
-        return State(target)
+        return SavedState(target)
 
     def _publish(self, state: Path) -> None:
         for path in state.glob("*.safetensors"):
             if path.stem == "weights" or path.stem.startswith("ema-"):
-                passing = self.folder / (durable.PASSING + path.name)
+                passing = self.folder / (safe_files.PASSING + path.name)
                 passing.unlink(missing_ok=True)
                 try:
                     os.link(path, passing)
@@ -234,13 +234,13 @@ class Run:
         kept = {state.folder for state in states[-self.config.train.keep :]} | {newest} | ({best.folder} if best else set())
         for state in states:
             if state.folder not in kept:
-                durable.remove_folder(state.folder)
+                safe_files.remove_folder(state.folder)
 
-    def drop_after(self, state: State | None) -> None:
+    def drop_after(self, state: SavedState | None) -> None:
         """Set aside the states newer than the one that training goes on from: they are damaged."""
         for other in self.found():
             if state is None or other.order > state.order:
-                durable.set_aside(other.folder)
+                safe_files.set_aside(other.folder)
 
 
 def _line(error: Exception) -> str:

@@ -23,14 +23,14 @@ import torch
 from torch import Tensor, nn
 
 from unnoise.denoiser import Denoiser
-from unnoise.noise import Noise
-from unnoise.objectives import MixedCount, Objective, Stratified, Times, fit_schedule
+from unnoise.noise import NoiseSource
+from unnoise.objectives import MixedTimes, Objective, Stratified, Times, fit_schedule
 from unnoise.objectives.batches import world
 from unnoise.processes import Chain, Gaussian, Masking, Process, Product
 from unnoise.schedules import Cosine, CosineOffset, Learned, Linear, LinearBeta, LogSNRLinear, Schedule, Sigmoid
 from unnoise.shapes import Int, Tree
-from unnoise.spaces import map_leaves
 from unnoise.training.data_order import Source
+from unnoise.tree import map_leaves
 
 NAMED: dict[str, type[Schedule]] = {
     "linear": Linear,
@@ -69,7 +69,7 @@ def scheduled(process: Process, name: str | None, options: dict[str, Any]) -> tu
 
 
 def _even(process: Process) -> Times:
-    return MixedCount(power=1.0) if any(isinstance(part, Masking) for part in process.modules()) else Stratified()
+    return MixedTimes(power=1.0) if any(isinstance(part, Masking) for part in process.modules()) else Stratified()
 
 
 def _rebuilt(process: Process, name: str, options: dict[str, Any]) -> Process:
@@ -127,7 +127,7 @@ class Rounds:
                     parameter.div_(world())
 
     def _data(self, source: Source, step: int, device: torch.device) -> Tree:
-        chosen = Noise(self.seed, STEPS * self.batch).at("schedule", step).uniform() * len(self.rows)
+        chosen = NoiseSource(self.seed, STEPS * self.batch).at("schedule", step).uniform() * len(self.rows)
         return map_leaves(lambda leaf: leaf.to(device), source.take(self.rows[chosen.long()]))
 
 

@@ -16,17 +16,17 @@ from time import perf_counter
 
 import torch
 
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.self_conditioning import one_pass
 from unnoise.shapes import Tree
-from unnoise.training import durable
+from unnoise.training import safe_files
 from unnoise.training.data_order import Cursor, InMemory, Order, Source, batches, split
-from unnoise.training.durable import RunError
 from unnoise.training.interrupts import Asked, polite
 from unnoise.training.learner import Learner, accelerator_for
 from unnoise.training.metrics import Metrics
 from unnoise.training.panels import Panels
 from unnoise.training.run import Run
+from unnoise.training.safe_files import RunError
 from unnoise.training.schedules import Rounds
 from unnoise.training.validation import validate
 
@@ -58,7 +58,7 @@ class Trainer:
         # the values of data in memory are looked at here, once
         self.source = x0 if isinstance(x0, Source) else InMemory(denoiser.process.space.check(x0, "x0"))
         rows, held = split(len(self.source), c.validation, c.seed)
-        self.held = held[Noise(c.seed, held).at("validation").uniform().argsort()[: c.validation_rows]]
+        self.held = held[NoiseSource(c.seed, held).at("validation").uniform().argsort()[: c.validation_rows]]
         self.order = Order(rows, c.batch_size, c.seed, c.accumulate, self.accelerator.num_processes)
         self.options, self.log_fill = run.objective_options(), run.format().log_fill
         self.rounds = Rounds(denoiser, self.options, rows, self.order.part, c.seed)
@@ -116,10 +116,10 @@ class Trainer:
         return Outcome(reason, self.step, self.cursor.epoch, self.seconds, self.best, self.best_se)
 
     def _update(self, stream: Iterator) -> None:
-        def parts() -> Iterator[tuple[Tree, Noise]]:
+        def parts() -> Iterator[tuple[Tree, NoiseSource]]:
             for _ in range(self.order.parts):
                 cursor, rows, x0 = next(stream)
-                yield x0, Noise(self.config.seed, rows).at("epoch", cursor.epoch, "batch", cursor.position)
+                yield x0, NoiseSource(self.config.seed, rows).at("epoch", cursor.epoch, "batch", cursor.position)
 
         self.lr = self.config.lr_at(self.step, self._done())
         # every other update of a self-conditioned network makes one pass, so that its first estimate is trained too
@@ -192,7 +192,7 @@ class Trainer:
         path = self.run.folder / "nonfinite.json"
         if self.accelerator.is_main_process:
             where = {"step": self.step + 1, "epoch": self.cursor.epoch, "position": self.cursor.position}
-            durable.write_json(path, {**where, "examples": self.order.at(self.cursor, self.order.batch).tolist()})
+            safe_files.write_json(path, {**where, "examples": self.order.at(self.cursor, self.order.batch).tolist()})
         self._save()
         raise NonFinite(
             f"the loss or its gradient is not finite at step {self.step + 1} (its examples: {path}); nothing was updated: "

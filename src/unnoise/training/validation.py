@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import AnyDenoiser
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.objectives import Objective
-from unnoise.objectives.bound import Bound
+from unnoise.objectives.bound import Terms
 from unnoise.shapes import Float, Int, Tree
-from unnoise.spaces import map_leaves
 from unnoise.training.data_order import Source
+from unnoise.tree import map_leaves
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def validate(
         mine = rows[part[rank * batch // world : (rank + 1) * batch // world]]
         x0 = map_leaves(lambda leaf: leaf.to(device), source.take(mine))
         for draw in range(draws):
-            noise = Noise(seed, mine, device).at("validation", draw, "batch", start)
+            noise = NoiseSource(seed, mine, device).at("validation", draw, "batch", start)
             with precision():
                 bound = objective(x0, noise)
             results.append(terms_of(bound, x0, log_fill))
@@ -77,7 +77,7 @@ def validate(
     return summary(terms.reshape(-1, draws, batch, 3).transpose(0, 1).reshape(draws, -1, 3)[:, : len(rows)].cpu())
 
 
-def terms_of(bound: Bound, x0: Tree, log_fill: Callable[[Tree], Tensor] | None) -> Float[Tensor, "rows 3"]:
+def terms_of(bound: Terms, x0: Tree, log_fill: Callable[[Tree], Tensor] | None) -> Float[Tensor, "rows 3"]:
     """Prior, diffusion and reconstruction of every row, the latter with what is known of the format's fills."""
     terms = torch.stack([bound.prior, bound.diffusion, bound.reconstruction], -1).double()
     if log_fill is not None:

@@ -17,8 +17,8 @@ from torch import Tensor
 from unnoise.denoiser import AnyDenoiser
 from unnoise.generators.kolmogorov import code, enumerable, matrices, solve, states
 from unnoise.laws import Law
-from unnoise.noise import Noise as NoiseSource
-from unnoise.objectives import Count, Importance, Quadrature, bound, decoders
+from unnoise.noise import NoiseSource
+from unnoise.objectives import Importance, MaskedCount, Quadrature, bound, decoders
 from unnoise.objectives.closed_forms import CLOSED_FORMS, rate, score_entropy, score_entropy_constant
 from unnoise.oracles import Oracle
 from unnoise.predictions import (
@@ -34,7 +34,7 @@ from unnoise.predictions import (
 )
 from unnoise.processes import Chain, FiniteProcess, Gaussian, Masking, Process, Product, Thinning
 from unnoise.shapes import Tree
-from unnoise.spaces import batch_size, map_leaves
+from unnoise.tree import batch_size, map_leaves
 from unnoise.verify.count_bounds import count_inequalities
 from unnoise.verify.finite_kernels import dense
 from unnoise.verify.kernels import normal_data
@@ -144,7 +144,9 @@ def inequality_checks(subject: Subject, networks: int = 2) -> Iterator[Row]:
     for kind in subject.kinds:
         factorised = _factorises(kind)
         eps = 0.0 if clean and (factorised == "leave-one-out" or (factorised and isinstance(process, Masking))) else 0.02
-        decoder = decoders.Leaves(**_leaf_decoders(process)) if isinstance(kind, dict) else decoders.Categorical()
+        decoder = (
+            decoders.LeafDecoders(**_leaf_decoders(process)) if isinstance(kind, dict) else decoders.CategoricalDecoder()
+        )
         stated: decoders.Decoder = decoder if factorised else oracle.decoder
         place = Place(subject.name, kind_name(kind), CONTINUOUS)
         for i in range(networks):
@@ -249,9 +251,9 @@ def variance_checks(subject: Subject) -> Iterator[Row]:
     place = Place(subject.name, "Clean", DISCRETE)
     totals = {}
     for name, choice in (
-        ("posterior", variances.Posterior()),
-        ("forward", variances.Forward()),
-        ("optimal", variances.Optimal(oracle.clean_variance)),
+        ("posterior", variances.PosteriorVariance()),
+        ("forward", variances.ForwardVariance()),
+        ("optimal", variances.OptimalVariance(oracle.clean_variance)),
     ):
         totals[name] = bound(_WithVariance(oracle, chain, choice), x, exact=True, decoder=oracle.decoder).total
     yield place.equal("4-step bound of Gaussian data, optimal variance", exact, totals["optimal"], IDENTITY)
@@ -284,7 +286,7 @@ def estimator_checks(subject: Subject, draws: int = 4000) -> Iterator[Row]:
     exact = bound(oracle, x, exact=True, times=subject.quadrature, cutoff=eps, decoder=oracle.decoder).total
     rules: list[Any] = [Importance()]
     if isinstance(process, Masking) and not process.schedule.shape:
-        rules.append(Count())
+        rules.append(MaskedCount())
     for rule in rules:
         place = Place(subject.name, kind_name(oracle.kinds), f"bound, {type(rule).__name__} times")
         values = bound(oracle, many, times=rule, cutoff=eps, decoder=oracle.decoder, seed=50).total

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import batch_size, map_leaves
+from unnoise.tree import batch_size, map_leaves
 
 NODES = 6
 Axis = tuple[tuple, int, int]  # the key of a number, its coordinate, how often it was asked before
@@ -105,7 +105,7 @@ class Ledger:
         return total
 
 
-class Branching(Noise):
+class Branching(NoiseSource):
     """Noise whose numbers are laid out."""
 
     def __init__(self, ledger: Ledger, labels: tuple = ()):
@@ -216,7 +216,9 @@ HANDLERS: dict[str, Callable] = {
 }
 
 
-def branches(run: Callable[[Noise, Tree], Tree], x: Tree, layout: Layout) -> tuple[Tree, Float[Tensor, "states copies"]]:
+def branches(
+    run: Callable[[NoiseSource, Tree], Tree], x: Tree, layout: Layout
+) -> tuple[Tree, Float[Tensor, "states copies"]]:
     """All outcomes of `run(noise, x)`: leaves [states, copies, ...], and their probabilities."""
     starts = batch_size(x)
     ledger, out = laid_out(run, x, layout)
@@ -226,6 +228,6 @@ def branches(run: Callable[[Noise, Tree], Tree], x: Tree, layout: Layout) -> tup
     return split, ledger.weight().reshape(starts, ledger.copies)
 
 
-def laid_out(run: Callable[[Noise, Tree], Tree], x: Tree, layout: Layout) -> tuple[Ledger, Tree]:
+def laid_out(run: Callable[[NoiseSource, Tree], Tree], x: Tree, layout: Layout) -> tuple[Ledger, Tree]:
     ledger = Ledger(batch_size(x), layout)
     return ledger, run(Branching(ledger), map_leaves(lambda leaf: leaf.repeat_interleave(ledger.copies, 0), x))

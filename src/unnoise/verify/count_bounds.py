@@ -22,7 +22,7 @@ from unnoise.objectives import Quadrature, bound, decoders
 from unnoise.predictions import CountRatio, Energy, Rates, Ratio
 from unnoise.processes import Chain, Process, Product, Thinning
 from unnoise.shapes import Tree
-from unnoise.spaces import batch_size, map_leaves
+from unnoise.tree import batch_size, map_leaves
 from unnoise.verify.finite_kernels import dense
 from unnoise.verify.rows import Place, Row
 from unnoise.verify.subjects import Subject, kind_name

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from unnoise.generators.kolmogorov import matrices, solve, states
-from unnoise.noise import Noise as NoiseSource
+from unnoise.noise import NoiseSource
 from unnoise.oracles import poisson_mixture
 from unnoise.predictions import CountRatio, Energy
 from unnoise.processes import Thinning

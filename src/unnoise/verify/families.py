@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from unnoise import schedules
-from unnoise.noise import Noise as NoiseSource
+from unnoise.noise import NoiseSource
 from unnoise.oracles import MarkovChain, binomial_mixture
 from unnoise.predictions import Transition
 from unnoise.processes import (
@@ -26,8 +26,8 @@ from unnoise.processes import (
     Thinning,
     Uniform,
     d3pm,
-    noises,
-    rates,
+    noise_laws,
+    rate_matrices,
 )
 from unnoise.verify.matrix_chains import matrix_chain_subject
 from unnoise.verify.subjects import (
@@ -110,7 +110,7 @@ def _interpolation() -> Iterator[Subject]:
     """Any noise law, with and without MASK, for all coordinates or one each."""
     yield finite_subject(Interpolation(3, (2,), torch.tensor([0.5, 0.2, 0.3])), "Interpolation/given")
     yield finite_subject(
-        Interpolation(3, (2,), noises.uniform_with_mask(3), schedules.Cosine()), "Interpolation/uniform+mask"
+        Interpolation(3, (2,), noise_laws.uniform_with_mask(3), schedules.Cosine()), "Interpolation/uniform+mask"
     )
     law = torch.tensor([[0.6, 0.4, 0.0], [0.1, 0.2, 0.7]])
     yield finite_subject(Interpolation(3, (2,), law), "Interpolation/per coordinate")
@@ -129,25 +129,29 @@ def _mixture() -> Iterator[Subject]:
         3, (2,), laws=laws, weights=lambda t: torch.stack([1 - 0.8 * t, 0.8 * t], -1), schedule=schedules.Cosine()
     )
     yield finite_subject(moving, "Mixture/overlapping laws")
-    own: list[Any] = [torch.tensor([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]), noises.mask(3), noises.uniform(3)]
+    own: list[Any] = [torch.tensor([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]), noise_laws.mask(3), noise_laws.uniform(3)]
     three = Mixture(3, (2,), laws=own, weights=lambda t: torch.stack([0.5 - 0.3 * t, 0.2 + 0.3 * t, 0.3 + 0 * t], -1))
     yield finite_subject(three, "Mixture/three laws")
 
 
 def _rate_matrix() -> Iterator[Subject]:
     """Rate matrices with a time scale: ordered, banded, absorbing, by similarity; reversible or not, sparse or dense."""
-    yield finite_subject(RateMatrix(rates.nearest_neighbour(4), (2,)), "RateMatrix/nearest neighbour")
+    yield finite_subject(RateMatrix(rate_matrices.nearest_neighbour(4), (2,)), "RateMatrix/nearest neighbour")
     law = torch.tensor([0.2, 0.4, 0.3, 0.1])
-    yield finite_subject(RateMatrix(rates.discretised_gaussian(4, 1.5, law), (2,)), "RateMatrix/discretised Gaussian")
-    absorbing = RateMatrix(rates.with_mask(rates.banded(3, 1)), (2,), schedules.Cosine(), size=3)
+    yield finite_subject(
+        RateMatrix(rate_matrices.discretised_gaussian(4, 1.5, law), (2,)), "RateMatrix/discretised Gaussian"
+    )
+    absorbing = RateMatrix(rate_matrices.with_mask(rate_matrices.banded(3, 1)), (2,), schedules.Cosine(), size=3)
     yield finite_subject(absorbing, "RateMatrix/banded and absorbing")
     points = NoiseSource(6, 4).normal((3,))
-    sparse = RateMatrix(rates.similarity(points, 2, 1.0, sparse=True), (2,), schedules.LinearBeta(1.0, 5.0))
+    sparse = RateMatrix(rate_matrices.similarity(points, 2, 1.0, sparse=True), (2,), schedules.LinearBeta(1.0, 5.0))
     yield finite_subject(sparse, "RateMatrix/similarity, sparse")
     cycle = torch.eye(3).roll(1, 0) + 0.2 * torch.rand(3, 3, generator=torch.Generator().manual_seed(0))
     own = schedules.PerCoordinate([schedules.Linear(), schedules.LinearBeta()])
     yield finite_subject(RateMatrix(cycle.fill_diagonal_(0), (2,), own), "RateMatrix/cycle")
-    yield finite_subject(RateMatrix(rates.banded(4, 2), (2,), schedules.LinearBeta(), method="eigen"), "RateMatrix/eigen")
+    yield finite_subject(
+        RateMatrix(rate_matrices.banded(4, 2), (2,), schedules.LinearBeta(), method="eigen"), "RateMatrix/eigen"
+    )
 
 
 def _bounded_counts() -> Iterator[Subject]:

@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import base_process
-from unnoise.generators.generator import pick, tree_leaves
+from unnoise.generators.generator import tree_leaves
 from unnoise.generators.kolmogorov import matrices, solve, states
 from unnoise.laws import Categorical, Joint, Law
-from unnoise.noise import Noise as NoiseSource
+from unnoise.noise import NoiseSource
 from unnoise.oracles import Oracle
 from unnoise.processes import FiniteProcess, MatrixChain, Process
 from unnoise.shapes import Tree
-from unnoise.spaces import Finite, batch_size, map_leaves
+from unnoise.spaces import Finite
+from unnoise.tree import batch_size, map_leaves, pick
 from unnoise.verify.rows import Place, Row
 from unnoise.verify.subjects import Subject, kind_name
 

@@ -5,14 +5,15 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from unnoise.generators.generator import pick, tree_leaves
+from unnoise.generators.generator import tree_leaves
 from unnoise.generators.kolmogorov import enumerable
 from unnoise.laws import Normal
-from unnoise.noise import Noise as NoiseSource
+from unnoise.noise import NoiseSource
 from unnoise.oracles import Components, normal
 from unnoise.predictions import Energy, Score, variances
 from unnoise.processes import Gaussian, Product, Thinning
-from unnoise.spaces import Counts, Finite, batch_size
+from unnoise.spaces import Counts, Finite
+from unnoise.tree import batch_size, pick
 from unnoise.verify.count_kernels import count_kernels
 from unnoise.verify.finite_kernels import FLOAT32, TIGHT, TRIPLES, finite_kernels
 from unnoise.verify.moments import moment_composition
@@ -152,7 +153,7 @@ def _gaussian_reverse(subject: Subject) -> Iterator[Row]:
     for s, t in ((0.3, 0.6), (1e-5, 1e-4), (0.9, 1 - 1e-4)):
         x_t = process.marginal(points, t).draw(NoiseSource(9, len(points)))
         prediction = single.native(x_t, t)
-        prediction.variance = variances.Optimal(single.clean_variance)  # type: ignore[attr-defined]
+        prediction.variance = variances.OptimalVariance(single.clean_variance)  # type: ignore[attr-defined]
         law = prediction.step(s)
         assert isinstance(law, Normal)
         # in moments: the marginal at s is Gaussian, and precisions add

@@ -12,7 +12,8 @@ from unnoise.objectives import Stratified, bound
 from unnoise.oracles import table
 from unnoise.predictions import Posterior, RawPosterior, Transition
 from unnoise.processes import FiniteProcess, MatrixChain
-from unnoise.spaces import Finite, map_leaves
+from unnoise.spaces import Finite
+from unnoise.tree import map_leaves
 from unnoise.verify.bounds import DISCRETE, IDENTITY, chain_law, prior_mismatch, two_inequalities
 from unnoise.verify.finite_kernels import finite_kernels
 from unnoise.verify.rows import Place, Row

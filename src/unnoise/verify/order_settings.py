@@ -24,12 +24,12 @@ from torch import Tensor
 
 from unnoise.denoiser import AnyDenoiser
 from unnoise.generators.kolmogorov import states
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.oracles import Oracle, conditional_gaussian, table
 from unnoise.predictions import Clean, Prediction, ProductPrediction
 from unnoise.predictions.variance import Variance
 from unnoise.processes import FiniteProcess, Gaussian, Masking, Product, RateMatrix, Uniform
-from unnoise.processes.rates import nearest_neighbour
+from unnoise.processes.rate_matrices import nearest_neighbour
 from unnoise.samplers import Problem, Sampler
 from unnoise.schedules import Cosine, LinearBeta, Schedule
 from unnoise.shapes import Tree
@@ -67,7 +67,7 @@ def noised(schedule: Schedule, t: float | Tensor) -> tuple[Tensor, Tensor]:
     return alpha * M, alpha**2 * C + sigma**2 * EYE
 
 
-class Exact(AnyDenoiser):
+class PosteriorMean(AnyDenoiser):
     """The posterior mean of Gaussian data, E[x_0 | x_t] = m + A (x_t - alpha m), by a matrix per time."""
 
     def __init__(self, process: Gaussian, variance: Variance | None = None):
@@ -102,7 +102,7 @@ class Numbers(Setting):
     def __init__(self, eta: float | None = None, variance: Variance | None = None, schedule: Schedule | None = None):
         self.gaussian = Gaussian((2,), schedule or COSINE)
         self.process = f"Gaussian/{type(self.gaussian.schedule).__name__}"
-        self.denoiser, self.eta = Exact(self.gaussian, variance), eta
+        self.denoiser, self.eta = PosteriorMean(self.gaussian, variance), eta
 
     def factor(self, eta: float) -> Tensor:
         schedule = self.gaussian.schedule
@@ -121,7 +121,7 @@ class Numbers(Setting):
         return float(sum(gap.square().sum() for gap in gaps) ** 0.5)
 
 
-class Flow(Numbers):
+class FlowTrajectories(Numbers):
     """Trajectories of the probability flow from a few points."""
 
     quantity, panel = "order of the flow", "flow"
@@ -130,12 +130,12 @@ class Flow(Numbers):
         schedule = self.gaussian.schedule
         away = torch.tensor([[1.0, 0.3], [-0.4, 1.2], [0.8, -0.9]], dtype=torch.float64) * schedule.sigma(self.high)
         x, exact = noised(schedule, self.high)[0] + away, noised(schedule, self.low)[0] + away @ self.factor(0.0)
-        problem = Problem(self.denoiser, even(self.high, self.low, steps), Noise(0, len(x)), {})
+        problem = Problem(self.denoiser, even(self.high, self.low, steps), NoiseSource(0, len(x)), {})
         last = sampler.run(problem, x, lambda i, y: None)
         return float((last - exact).square().mean().sqrt())
 
 
-class Looked(AnyDenoiser):
+class MemoisedOracle(AnyDenoiser):
     """An oracle on a small space, asked once for every state and then looked up; all rows are at one time."""
 
     def __init__(self, oracle: Oracle):
@@ -168,7 +168,7 @@ class Categories(Setting):
         else:
             process, self.process = RateMatrix(nearest_neighbour(3), (2,), STEADY), "RateMatrix/LinearBeta"
         self.oracle, self.whole = table(process, law), whole
-        self.denoiser = Looked(self.oracle)
+        self.denoiser = MemoisedOracle(self.oracle)
 
     def marginal(self, t: float) -> Tensor:
         process, data = self.oracle.process, states(self.oracle.process.space)
@@ -186,7 +186,7 @@ class JointNormal(AnyDenoiser):
         super().__init__()
         self.leaf = Gaussian((1,), COSINE)
         self.process = self.product = Product(a=self.leaf, b=self.leaf)
-        self.whole = Exact(Gaussian((2,), COSINE))
+        self.whole = PosteriorMean(Gaussian((2,), COSINE))
 
     def forward(self, x_t: Tree, t: Tree, **condition):
         value = self.whole.mean(torch.cat([x_t["a"], x_t["b"]], 1), t.reshape(-1)[0])

@@ -46,7 +46,7 @@ from unnoise.schedules import VE
 from unnoise.verify.order_settings import (
     MILD,
     Categories,
-    Flow,
+    FlowTrajectories,
     NumberAndCategory,
     Numbers,
     Setting,
@@ -113,7 +113,7 @@ def row_of(case: Case, points: list[tuple[int, float]]) -> Row:
 
 
 def flows() -> Iterator[Case]:
-    on = Flow()
+    on = FlowTrajectories()
     yield Case("DDIM()", DDIM(), on, FINE)
     yield Case("EulerMaruyama(eta=0)", EulerMaruyama(eta=0.0), on, FINE)
     for order in (1, 2, 3):
@@ -126,7 +126,7 @@ def flows() -> Iterator[Case]:
         yield Case(f"DEIS({order})", DEIS(order), on, FINE)
     yield Case("Heun()", Heun(), on, FINE)
     loose = AdaptiveODE(rtol=1e6, atol=1e6)  # no step is cut: each is one from time to time of the grid
-    yield Case("AdaptiveODE()", loose, Flow(schedule=VE(0.01, 10.0)), (4, 8, 16, 32), note="even steps")
+    yield Case("AdaptiveODE()", loose, FlowTrajectories(schedule=VE(0.01, 10.0)), (4, 8, 16, 32), note="even steps")
 
 
 def laws_of_numbers() -> Iterator[Case]:
@@ -139,8 +139,8 @@ def laws_of_numbers() -> Iterator[Case]:
     yield Case("DPMSolverPP(2, sde=True)", DPMSolverPP(2, sde=True), Numbers(1.0), MIDDLE, brief=True)
     yield Case("DPMSolverPP(3, sde=True)", DPMSolverPP(3, sde=True), Numbers(1.0), (128, 256, 512))
     yield Case("Heun(churn=4)", Heun(churn=4.0), Numbers(), MIDDLE)
-    yield Case("Ancestral()", Ancestral(), Numbers(1.0, variances.Posterior()), MIDDLE, note="Posterior")
-    yield Case("Ancestral()", Ancestral(), Numbers(1.0, variances.Forward()), MIDDLE, note="Forward")
+    yield Case("Ancestral()", Ancestral(), Numbers(1.0, variances.PosteriorVariance()), MIDDLE, note="Posterior")
+    yield Case("Ancestral()", Ancestral(), Numbers(1.0, variances.ForwardVariance()), MIDDLE, note="Forward")
     yield Case("Ancestral(2)", Ancestral(2), Numbers(), MIDDLE)
     yield Case("PredictorCorrector(Ancestral(), Langevin())", PredictorCorrector(Ancestral(), Langevin()), Numbers(), MIDDLE)
     yield Case("PredictorCorrector(DDIM(), Langevin())", PredictorCorrector(DDIM(), Langevin()), Numbers(), MIDDLE)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 
 from unnoise.processes import MatrixChain, Process
-from unnoise.spaces import map_leaves
+from unnoise.tree import map_leaves
 from unnoise.verify.bounds import (
     chain_checks,
     estimator_checks,

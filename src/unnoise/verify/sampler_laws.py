@@ -20,7 +20,7 @@ from torch import Tensor
 
 from unnoise.denoiser import AnyDenoiser
 from unnoise.generators.kolmogorov import states
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.oracles import Oracle
 from unnoise.processes import FiniteProcess
 from unnoise.samplers import Problem, Sampler
@@ -30,14 +30,14 @@ from unnoise.verify.branching import Layout, branches
 REACH, DEGREE = 7.0, 40  # numbers beyond REACH have no mass to speak of; degrees of the polynomials
 
 
-def run_of(sampler: Sampler, denoiser: AnyDenoiser, times: Tensor) -> Callable[[Noise, Tree], Tree]:
+def run_of(sampler: Sampler, denoiser: AnyDenoiser, times: Tensor) -> Callable[[NoiseSource, Tree], Tree]:
     return lambda noise, x: sampler.run(Problem(denoiser, times, noise, {}), x, lambda i, y: None)
 
 
 # --- numbers
 
 
-class Units(Noise):
+class Units(NoiseSource):
     """Noise with single entries 1: each number that is asked for has a row of its own, kept in `places`."""
 
     def __init__(self, rows: int, places: dict[tuple, tuple[int, int]], first: int, labels: tuple = ()):

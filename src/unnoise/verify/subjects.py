@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unnoise.noise import Noise as NoiseSource
+from unnoise.noise import NoiseSource
 from unnoise.objectives import Quadrature
 from unnoise.oracles import (
     Components,

@@ -10,19 +10,19 @@ from torch import Tensor
 from unnoise.generators import Local
 from unnoise.laws import LOG_ZERO
 from unnoise.shapes import Tree
-from unnoise.spaces import Counts, Finite, Product, Space
+from unnoise.spaces import Counts, Finite, ProductSpace, Space
 
 
 def cut(space: Space, last: int) -> Space:
     """The space with counts 0 ... last as categories."""
-    if isinstance(space, Product):
-        return Product(**{name: cut(part, last) for name, part in space.leaves.items()})
+    if isinstance(space, ProductSpace):
+        return ProductSpace(**{name: cut(part, last) for name, part in space.leaves.items()})
     return Finite(last + 1, space.shape) if isinstance(space, Counts) else space
 
 
 def cut_local(data: Tree, x: Tree, space: Space, last: int) -> Tree:
     """A generator's data on the cut space: two rates of a count become a row over 0 ... last."""
-    if isinstance(space, Product):
+    if isinstance(space, ProductSpace):
         return {name: cut_local(data[name], x[name], part, last) for name, part in space.leaves.items()}
     if not isinstance(space, Counts):
         return data
@@ -33,14 +33,14 @@ def cut_local(data: Tree, x: Tree, space: Space, last: int) -> Tree:
 
 
 def has_counts(space: Space) -> bool:
-    if isinstance(space, Product):
+    if isinstance(space, ProductSpace):
         return any(has_counts(part) for part in space.leaves.values())
     return isinstance(space, Counts)
 
 
 def edge(space: Space, points: Tree, last: int) -> Tensor:
     """Which of the states have a coordinate at the largest count."""
-    if isinstance(space, Product):
+    if isinstance(space, ProductSpace):
         return torch.stack([edge(part, points[name], last) for name, part in space.leaves.items()]).any(0)
     at_edge = points.reshape(len(points), -1) == last
     return at_edge.any(1) if isinstance(space, Counts) else torch.zeros(len(points), dtype=torch.bool)

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import AnyDenoiser, base_process
-from unnoise.generators.generator import pick, tree_leaves
+from unnoise.generators.generator import tree_leaves
 from unnoise.generators.kolmogorov import code, enumerable
-from unnoise.noise import Noise as NoiseSource
+from unnoise.noise import NoiseSource
 from unnoise.oracles import Oracle
 from unnoise.predictions import (
     ContinuousPrediction,
@@ -23,6 +23,7 @@ from unnoise.predictions import (
 )
 from unnoise.shapes import Tree
 from unnoise.spaces import Euclidean
+from unnoise.tree import pick
 
 
 class Perturbed(AnyDenoiser):

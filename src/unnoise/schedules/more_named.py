@@ -37,19 +37,19 @@ class SubVP(LinearBeta):
             )
         super().__init__(beta_min, beta_max)
 
-    def _sigma(self, t):
+    def exact_sigma(self, t):
         return -torch.expm1(2 * self._log_alpha(t))
 
-    def _d_sigma(self, t):
-        return self._rate(t) * self._alpha(t).square()
+    def exact_d_sigma(self, t):
+        return self._rate(t) * self.exact_alpha(t).square()
 
-    def _log_snr(self, t):
-        return 2 * (self._log_alpha(t) - self._sigma(t).log())
+    def exact_log_snr(self, t):
+        return 2 * (self._log_alpha(t) - self.exact_sigma(t).log())
 
-    def _d_log_snr(self, t):  # -b - 2 b alpha^2/sigma
-        return -self._rate(t) * (1 + self._alpha(t).square()) / self._sigma(t)
+    def exact_d_log_snr(self, t):  # -b - 2 b alpha^2/sigma
+        return -self._rate(t) * (1 + self.exact_alpha(t).square()) / self.exact_sigma(t)
 
-    def _time_of_log_snr(self, value):
+    def exact_time_of_log_snr(self, value):
         return self._time_of_log_alpha(-torch.asinh(0.5 * torch.exp(-value / 2)))
 
     @rounded
@@ -72,19 +72,19 @@ class _Preserving(Schedule):
     def _variance(self, t: Tensor) -> Tensor:
         return self._step(0.0, t)
 
-    def _sigma(self, t):
+    def exact_sigma(self, t):
         return self._variance(t).sqrt()
 
-    def _beta(self, t):
-        return self._variance(t) / (1 + self._alpha(t))
+    def exact_beta(self, t):
+        return self._variance(t) / (1 + self.exact_alpha(t))
 
-    def _d_log_snr(self, t):
-        return 2 * self._d_alpha(t) / (self._alpha(t) * self._variance(t))
+    def exact_d_log_snr(self, t):
+        return 2 * self.exact_d_alpha(t) / (self.exact_alpha(t) * self._variance(t))
 
-    def _time_of_log_snr(self, value):
+    def exact_time_of_log_snr(self, value):
         return self._time_of(torch.sigmoid(value), torch.sigmoid(-value))
 
-    def _time_of_beta(self, value):
+    def exact_time_of_beta(self, value):
         return self._time_of((1 - value).square(), value * (2 - value))
 
     @rounded
@@ -95,7 +95,7 @@ class _Preserving(Schedule):
     @rounded
     def diffusion(self, t):
         """g^2 = -2 alpha'/alpha."""
-        return -2 * self._d_alpha(t) / self._alpha(t)
+        return -2 * self.exact_d_alpha(t) / self.exact_alpha(t)
 
     @rounded_step
     def step_variance(self, s, t):
@@ -105,7 +105,7 @@ class _Preserving(Schedule):
     @rounded_step
     def step_beta(self, s, t):
         """1 - alpha_{t|s} = sigma^2_{t|s}/(1 + alpha_{t|s})."""
-        return self._step(s, t) / (1 + self._alpha(t) / self._alpha(s))
+        return self._step(s, t) / (1 + self.exact_alpha(t) / self.exact_alpha(s))
 
 
 class Sigmoid(_Preserving):
@@ -136,7 +136,7 @@ class Sigmoid(_Preserving):
     def _position(self, t):
         return (1 - t) * self._a + t * self._b
 
-    def _alpha(self, t):
+    def exact_alpha(self, t):
         share = torch.expm1((t - 1) * (self._b - self._a)) / expm1(self._a - self._b)
         return (share * (torch.sigmoid(-self._position(t)) / _logistic(-self._a))).sqrt()
 
@@ -151,11 +151,11 @@ class Sigmoid(_Preserving):
         whole = -expm1(-gap) * _logistic(self._b) * _logistic(-self._a)
         return gap / whole * torch.sigmoid(v) * torch.sigmoid(-v)
 
-    def _d_alpha(self, t):
-        return -0.5 * self._slope(t) / self._alpha(t)
+    def exact_d_alpha(self, t):
+        return -0.5 * self._slope(t) / self.exact_alpha(t)
 
-    def _d_sigma(self, t):
-        return 0.5 * self._slope(t) / self._sigma(t)
+    def exact_d_sigma(self, t):
+        return 0.5 * self._slope(t) / self.exact_sigma(t)
 
     def _time_of(self, signal, variance):
         gap = self._b - self._a
@@ -192,7 +192,7 @@ class CosineOffset(_Preserving):
             raise ValueError(f"offset = {offset} must be positive (0.008 is usual); Cosine() is the one without")
         self.offset, self._turn = offset, pi / 2 / (1 + offset)
 
-    def _alpha(self, t):
+    def exact_alpha(self, t):
         return torch.sin(self._turn * (1 - t)) / sin(self._turn)
 
     def _step(self, s, t):
@@ -200,11 +200,11 @@ class CosineOffset(_Preserving):
         rest = torch.sin(self._turn * (1 - s)) if isinstance(s, Tensor) else sin(self._turn * (1 - s))
         return (torch.sin(self._turn * (t - s)) / rest) * (both / rest)
 
-    def _d_alpha(self, t):
+    def exact_d_alpha(self, t):
         return -self._turn / sin(self._turn) * torch.sin(self._turn * (t + self.offset))
 
-    def _d_sigma(self, t):
-        return -self._alpha(t) * self._d_alpha(t) / self._sigma(t)
+    def exact_d_sigma(self, t):
+        return -self.exact_alpha(t) * self.exact_d_alpha(t) / self.exact_sigma(t)
 
     def _time_of(self, signal, variance):
         sin_a, cos_a = sin(self._turn * self.offset), sin(self._turn)

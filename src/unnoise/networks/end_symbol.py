@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from unnoise.shapes import Float, Int
 
 
-class Unended(nn.Module):
+class EndBarred(nn.Module):
     def __init__(self, network: nn.Module, end: int, mask: int):
         super().__init__()
         self.network, self.end, self.mask = network, end, mask

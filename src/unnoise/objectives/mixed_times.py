@@ -19,10 +19,10 @@ from math import log, sqrt
 import torch
 from torch import Tensor
 
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.objectives.times import (
-    Count,
     Importance,
+    MaskedCount,
     Times,
     Visits,
     graded,
@@ -37,7 +37,7 @@ from unnoise.shapes import Tree
 GOLDEN = (sqrt(5) - 1) / 2
 
 
-class MixedCount(Importance):
+class MixedTimes(Importance):
     draws_state = True
 
     def __init__(self, draws: int = 1, power: float = 16.0):
@@ -49,13 +49,13 @@ class MixedCount(Importance):
         t, weight, x_t = zip(*draws, strict=True)
         return Visits(torch.stack(t), torch.stack(weight) / self.draws, joined(x_t))
 
-    def _draw(self, process: Process, x0: Tree, low: float, noise: Noise, observed: dict[str, Tensor]):
+    def _draw(self, process: Process, x0: Tree, low: float, noise: NoiseSource, observed: dict[str, Tensor]):
         (rows, device), leaves = rows_and_device(x0), _leaves(process)
         nothing = torch.zeros(rows, dtype=torch.bool, device=device)
         free = [~observed.get(top, nothing).unsqueeze(1).expand(-1, leaf.space.dimension) for top, leaf in leaves]
         masks = [isinstance(leaf, Masking) for _, leaf in leaves]
         if not any(masks):
-            raise TypeError("MixedCount() times belong to masking and to products with a masked leaf: use Importance()")
+            raise TypeError("MixedTimes() times belong to masking and to products with a masked leaf: use Importance()")
         may = torch.cat([part for part, own in zip(free, masks, strict=True) if own], 1)  # [rows, D] may be masked
         count = may.sum(1).double()
         numbers = sum((part.sum(1) for part, own in zip(free, masks, strict=True) if not own), torch.zeros_like(count))
@@ -116,5 +116,5 @@ def joined(trees: Sequence[Tree]) -> Tree:
 
 def default_times(process: Process) -> Times:
     if isinstance(process, Masking) and not process.schedule.shape:
-        return Count()
-    return MixedCount() if any(isinstance(leaf, Masking) for _, leaf in _leaves(process)) else Importance()
+        return MaskedCount()
+    return MixedTimes() if any(isinstance(leaf, Masking) for _, leaf in _leaves(process)) else Importance()

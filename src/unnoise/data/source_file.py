@@ -14,16 +14,16 @@ NAME = "data.json"  # in the run's folder
 
 
 @dataclass(frozen=True)
-class Origin:
+class SourceFile:
     path: Path
     digest: str | None = None  # of the content, unpacked; None where it was not noted
 
     @classmethod
-    def of(cls, path: Path) -> "Origin":
+    def of(cls, path: Path) -> "SourceFile":
         return cls(path.resolve(), hashlib.sha256(read_bytes(path)).hexdigest())
 
     @classmethod
-    def load(cls, folder: Path) -> "Origin":
+    def load(cls, folder: Path) -> "SourceFile":
         try:
             data = json.loads((folder / NAME).read_text())
             return cls(Path(data["path"]), data.get("digest"))
@@ -35,4 +35,4 @@ class Origin:
 
     def still_at(self, path: Path) -> bool:
         """Whether the content at a path is what it was, as far as that is known."""
-        return self.digest is None or self.digest == Origin.of(path).digest
+        return self.digest is None or self.digest == SourceFile.of(path).digest

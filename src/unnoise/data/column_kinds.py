@@ -19,7 +19,7 @@ NAMES = 20  # a column of so many words may have them all distinct
 REMEDY = "drop it or name its kind in a file for --columns"
 
 
-def understand(values: Texts, wish: Any = None) -> Column:
+def column_kind(values: Texts, wish: Any = None) -> Column:
     """The kind of a column, from its texts or by `wish`: a kind, or {"kind": ..., "missing": [...], "order": [...]}."""
     if not isinstance(wish, str | dict | None):
         raise values.error(f"has the override {wish!r}: write a kind, or {{kind: ..., missing: [...], order: [...]}}")

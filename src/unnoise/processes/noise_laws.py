@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from unnoise.laws import LOG_ZERO, log_of
-from unnoise.noise import Noise
+from unnoise.noise import NoiseSource
 from unnoise.spaces import Finite
 
 
@@ -37,7 +37,7 @@ class NoiseLaw(nn.Module):
         """log p(x), shaped like x."""
 
     @abstractmethod
-    def draw(self, like: Tensor, noise: Noise) -> Tensor: ...
+    def draw(self, like: Tensor, noise: NoiseSource) -> Tensor: ...
 
     def fitted(self, space: Finite) -> "NoiseLaw":
         """The law for this space; refuses one that does not fit."""

@@ -25,10 +25,10 @@ class Custom(Schedule):
                 )
         self.validate()
 
-    def _alpha(self, t):
+    def exact_alpha(self, t):
         return self._alpha_function(t)
 
-    def _sigma(self, t):
+    def exact_sigma(self, t):
         return self._sigma_function(t)
 
 
@@ -69,25 +69,25 @@ class FromSDE(Schedule):
     def _log_alpha(self, t):
         return self._integral(self._f, t)
 
-    def _alpha(self, t):
+    def exact_alpha(self, t):
         return self._log_alpha(t).exp()
 
-    def _beta(self, t):
+    def exact_beta(self, t):
         return -torch.expm1(self._log_alpha(t))
 
-    def _sigma(self, t):
+    def exact_sigma(self, t):
         end = self._log_alpha(t).unsqueeze(-1)
         return self._integral(lambda u: self._g2(u) * (2 * (end - self._log_alpha(u))).exp(), t).sqrt()
 
-    def _d_alpha(self, t):
-        return self._f(t) * self._alpha(t)
+    def exact_d_alpha(self, t):
+        return self._f(t) * self.exact_alpha(t)
 
-    def _d_sigma(self, t):
-        sigma = self._sigma(t)
+    def exact_d_sigma(self, t):
+        sigma = self.exact_sigma(t)
         return (0.5 * self._g2(t) + self._f(t) * sigma.square()) / sigma
 
-    def _d_log_snr(self, t):
-        return -self._g2(t) / self._sigma(t).square()
+    def exact_d_log_snr(self, t):
+        return -self._g2(t) / self.exact_sigma(t).square()
 
     @rounded
     def diffusion(self, t):
@@ -111,28 +111,28 @@ class PerCoordinate(Schedule):
         columns = [getattr(schedule, name)(t) for schedule in self.schedules]
         return torch.stack(columns, -1).reshape(*t.shape, *self.shape)
 
-    def _alpha(self, t):
-        return self._stack("_alpha", t)
+    def exact_alpha(self, t):
+        return self._stack("exact_alpha", t)
 
-    def _sigma(self, t):
-        return self._stack("_sigma", t)
+    def exact_sigma(self, t):
+        return self._stack("exact_sigma", t)
 
-    def _beta(self, t):
-        return self._stack("_beta", t)
+    def exact_beta(self, t):
+        return self._stack("exact_beta", t)
 
-    def _d_alpha(self, t):
-        return self._stack("_d_alpha", t)
+    def exact_d_alpha(self, t):
+        return self._stack("exact_d_alpha", t)
 
-    def _d_sigma(self, t):
-        return self._stack("_d_sigma", t)
+    def exact_d_sigma(self, t):
+        return self._stack("exact_d_sigma", t)
 
-    def _log_snr(self, t):
-        return self._stack("_log_snr", t)
+    def exact_log_snr(self, t):
+        return self._stack("exact_log_snr", t)
 
-    def _d_log_snr(self, t):
-        return self._stack("_d_log_snr", t)
+    def exact_d_log_snr(self, t):
+        return self._stack("exact_d_log_snr", t)
 
-    def _time_of_log_snr(self, value):
+    def exact_time_of_log_snr(self, value):
         raise ValueError("coordinates with schedules of their own share no inverse: ask one of `schedules`")
 
-    _time_of_beta = _time_of_log_snr
+    exact_time_of_beta = exact_time_of_log_snr
