@@ -31,6 +31,7 @@ class Process(nn.Module):
     state_space: Space
     has_generator: bool = True  # False for chains by matrices, which are defined on their grid only
     cutoff: float = 0.0  # the earliest time that the bound visits unless told otherwise
+    grid: Tensor | None = None  # the times of a chain; None in continuous time
     absorbing: bool = False  # whether each coordinate is its own value or MASK, so that the reverse reveals it once for all
 
     @property
