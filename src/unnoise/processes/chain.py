@@ -19,6 +19,8 @@ from unnoise.shapes import Tree
 class Chain(Process):
     """`Chain(process, 100)` lays 100 equal steps from the process's cut-off to 1; or pass the times themselves."""
 
+    grid: Tensor
+
     def __init__(self, process: Process, grid: int | Sequence[float] | Tensor):
         super().__init__()
         if isinstance(process, Chain):
