@@ -19,11 +19,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from unnoise.count_laws import Thinned
 from unnoise.denoiser import AnyDenoiser
 from unnoise.laws import Categorical, log_of
 from unnoise.noise import NoiseSource
 from unnoise.predictions import RawPosterior
-from unnoise.processes.count_laws import Thinned
 from unnoise.samplers import Problem, Remasking, Sampler
 from unnoise.samplers.categorical_ddim import Mixed
 

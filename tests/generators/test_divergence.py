@@ -107,13 +107,15 @@ def test_positive_as_soon_as_one_entry_differs(entry):
     """A change of one drift, or of one rate, up or down, is seen in its row and in no other."""
     drift, spread = randn(4, 6, seed=1), randn(4, 6, seed=2).exp()
     rates = randn(4, 2, 3, seed=3)
-    for data, change in ((Local(drift, spread), "drift"), (Local(log_rates=rates), "log_rates")):
-        assert float(divergence_rate(data, data).abs().max()) == 0.0
+    numbers, categories = (un.Euclidean((6,)), drift), (un.Finite(3, (2,)), torch.zeros(4, 2, dtype=torch.int64))
+    for data, change, place in ((Local(drift, spread), "drift", numbers), (Local(log_rates=rates), "log_rates", categories)):
+        space, x = place
+        assert float(divergence_rate(space, data, data, x).abs().max()) == 0.0
         for delta in (-1e-3, 1e-3):
             changed = getattr(data, change).clone()
             changed.reshape(4, 6)[1, entry] += delta
             other = Local(changed, spread) if change == "drift" else Local(log_rates=changed)
-            value = divergence_rate(data, other)
+            value = divergence_rate(space, data, other, x)
             assert float(value[1]) > 1e-8 and float(value[[0, 2, 3]].abs().max()) == 0.0
 
 
@@ -193,8 +195,25 @@ def test_infinite_where_the_model_cannot_follow():
     """A jump that the model forbids, or a drift that differs where nothing diffuses; but 0 log 0 = 0."""
     true = Local(log_rates=torch.tensor([[0.0, LOG_ZERO], [0.0, LOG_ZERO]], dtype=F64))
     model = Local(log_rates=torch.tensor([[LOG_ZERO, 0.0], [0.0, LOG_ZERO]], dtype=F64))
-    assert divergence_rate(true, model).tolist() == [math.inf, 0.0]
+    category, number = torch.zeros(2, dtype=torch.int64), torch.zeros(2, 1, dtype=F64)
+    assert divergence_rate(un.Finite(2), true, model, category).tolist() == [math.inf, 0.0]
     still, moving = Local(torch.zeros(2, 1, dtype=F64)), Local(torch.tensor([[1.0], [0.0]], dtype=F64))
-    assert divergence_rate(still, moving).tolist() == [math.inf, 0.0]
+    line = un.Euclidean((1,))
+    assert divergence_rate(line, still, moving, number).tolist() == [math.inf, 0.0]
     none = torch.zeros(2, 1, dtype=F64)
-    assert divergence_rate(Local(still.drift, none), Local(moving.drift, none)).tolist() == [math.inf, 0.0]
+    assert divergence_rate(line, Local(still.drift, none), Local(moving.drift, none), number).tolist() == [math.inf, 0.0]
+
+
+def test_infinite_where_the_diffusions_differ():
+    """Two diffusions tell themselves apart at once, whatever their drifts; rounding is no difference."""
+    line, x, drift = un.Euclidean((2,)), torch.zeros(3, 2, dtype=F64), torch.ones(3, 2, dtype=F64)
+    a = torch.full((3, 2), 0.7, dtype=F64)
+    other = a.clone()
+    other[1, 0] += 1e-3
+    assert divergence_rate(line, Local(drift, a), Local(drift, other), x).tolist() == [0.0, math.inf, 0.0]
+    assert divergence_rate(line, Local(drift, a), Local(drift), x).tolist() == [math.inf] * 3
+    assert divergence_rate(line, Local(drift, a), Local(drift, a * (1 + 1e-15)), x).tolist() == [0.0] * 3
+    first, second = (un.Covariance([[1.0, c], [c, 1.0]]) for c in (0.3, 0.4))
+    one, same, another = (Local(drift, a, covariance=c) for c in (first, un.Covariance([[1.0, 0.3], [0.3, 1.0]]), second))
+    assert divergence_rate(line, one, same, x).tolist() == [0.0] * 3
+    assert divergence_rate(line, one, another, x).tolist() == [math.inf] * 3

@@ -9,9 +9,8 @@ import torch
 
 import unnoise as un
 from unnoise.generators import kolmogorov
-from unnoise.generators.generator import tree_leaves
 from unnoise.oracles import CategoricalLeaf, Components, GaussianLeaf
-from unnoise.spaces import Euclidean
+from unnoise.spaces import Euclidean, tree_leaves
 from unnoise.tree import batch_size, pick
 
 schedules = un.schedules

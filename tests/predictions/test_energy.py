@@ -6,7 +6,6 @@ from torch import nn
 from torch.func import functional_call
 
 import unnoise as un
-from unnoise.generators.neighbours import neighbours
 from unnoise.objectives.closed_forms import rate
 from unnoise.oracles import CategoricalLeaf, Components, GaussianLeaf, poisson_mixture
 from unnoise.predictions import ProductPrediction, energy, variances
@@ -206,7 +205,7 @@ def test_ratios_are_differences_at_every_neighbour(name):
     moves, checked = ours._moves(), 0
     for row in range(ROWS):
         one = slice(row, row + 1)
-        around = neighbours(x_t[one], (), process.state_space)
+        around = process.state_space.neighbours(x_t[one])
         many = len(around)
         energies = network(around, t[one].expand(many), shift[one].expand(many)) - network(x_t[one], t[one], shift[one])
         expected = energies.reshape(ours.value.shape[1:])

@@ -411,7 +411,7 @@ def test_adjoint_and_reversal_by_the_full_matrix(mine):
 
 def test_coordinates_do_not_decouple():
     process, plain, _, _ = pair(schedules.Linear())
-    with pytest.raises(ValueError, match=r"noise of leaf x is correlated .* coordinates do not decouple"):
+    with pytest.raises(ValueError, match=r"noise is correlated .* coordinates do not decouple"):
         process.generator(0.4).coordinate((), 0).local(randn(2, 3))
     both = process.local(randn(2, 3), 0.4) + Local(drift=randn(2, 3))
     assert both.covariance is process.covariance

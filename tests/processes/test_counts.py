@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import unnoise as un
+from unnoise.count_laws import Tabulated, Thinned
 from unnoise.objectives import decoders
 from unnoise.objectives.closed_forms import rate
-from unnoise.processes.count_laws import Tabulated, Thinned
 from unnoise.verify.bounds import identity_checks
 from unnoise.verify.kernels import kernel_checks
 from unnoise.verify.subjects import count_subject

@@ -34,7 +34,6 @@ from unnoise.data.arrays import Array
 from unnoise.data.base import Format
 from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.generators.kolmogorov import enumerable
-from unnoise.generators.neighbours import tree_leaves
 from unnoise.laws import sum_coordinates
 from unnoise.likelihoods import Dequantised, Enumeration, Likelihood, ProbabilityFlow, likelihood
 from unnoise.likelihoods.enumerate import how_many
@@ -43,7 +42,7 @@ from unnoise.noise import NoiseSource
 from unnoise.objectives import Objective
 from unnoise.processes import Gaussian
 from unnoise.shapes import Float, Int, Tree
-from unnoise.spaces import Finite, Space
+from unnoise.spaces import Finite, Space, tree_leaves
 from unnoise.training.validation import summary, terms_of
 from unnoise.tree import batch_size, first_leaf, map_leaves
 

@@ -15,46 +15,25 @@ from math import sqrt
 import torch
 from torch import Tensor
 
-from unnoise.generators.generator import Generator, neighbours, tree_leaves
+from unnoise.generators.generator import Generator, beside
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import Finite, ProductSpace, Space
+from unnoise.spaces import Space, tree_leaves
 from unnoise.tree import batch_size, map_leaves, pick
 
 
 def states(space: Space) -> Tree:
-    """Every point of a finite space or of a product of finite spaces."""
-    if isinstance(space, Finite):
-        return space.states()
-    if isinstance(space, ProductSpace):
-        tree: Tree = {}
-        for name, part in space.leaves.items():
-            new = states(part)
-            old_count, new_count = (batch_size(tree) if tree else 1), batch_size(new)
-            tree = map_leaves(lambda x, n=new_count: x.repeat_interleave(n, 0), tree) if tree else {}
-            tree[name] = map_leaves(lambda x, n=old_count: x.repeat(n, *[1] * (x.ndim - 1)), new)
-        return tree
-    raise TypeError(f"{space} is not finite: its points cannot be listed")
+    """Every point of a space that can be listed."""
+    return space.states()
 
 
 def enumerable(space: Space) -> bool:
     """Whether every leaf is finite."""
-    return all(isinstance(leaf, Finite) for _, leaf in tree_leaves(space))
+    return space.enumerable
 
 
 def code(space: Space, x: Tree) -> Tensor:
     """The position of each row of x in `states(space)`."""
-    if isinstance(space, Finite):
-        index = torch.zeros(batch_size(x), dtype=torch.int64)
-        sizes = torch.full((space.dimension,), space.size) if space.sizes is None else space.sizes.flatten()
-        for column, size in zip(x.reshape(batch_size(x), -1).unbind(1), sizes.tolist(), strict=True):
-            index = index * size + column
-        return index
-    if isinstance(space, ProductSpace):
-        index = torch.zeros(batch_size(x), dtype=torch.int64)
-        for name, part in space.leaves.items():
-            index = index * batch_size(states(part)) + code(part, x[name])
-        return index
-    raise TypeError(f"{space} is not finite: its points cannot be listed")
+    return space.code(x)
 
 
 def matrices(
@@ -80,17 +59,13 @@ def matrix(generator: Generator) -> Float[Tensor, "count count"]:
 
 @cache
 def _edges(space: Space) -> list[tuple[Tensor, Tensor]]:
-    """For each leaf: destination and source of every entry of its rates (an impossible category points at its source)."""
+    """For each leaf: destination and source of every entry of its rates (those of an impossible category are 0)."""
     points, out = states(space), []
     for path, leaf in tree_leaves(space):
-        assert isinstance(leaf, Finite)
-        around = neighbours(points, path, leaf)
-        source = torch.arange(batch_size(points)).repeat_interleave(leaf.dimension * leaf.size)
-        possible = torch.ones(len(source), dtype=torch.bool)
-        if leaf.sizes is not None:
-            possible = (pick(around, path) < leaf.sizes).flatten(1).all(1)
-        target = torch.where(possible, code(space, around), source)
-        out.append((target, source))
+        own = pick(points, path)
+        around = leaf.neighbours(own)
+        source = torch.arange(len(own)).repeat_interleave(len(around) // len(own))
+        out.append((code(space, beside(points, path, around)), source))
     return out
 
 

@@ -11,10 +11,18 @@ from torch import Tensor
 from unnoise.generators.local import divergence_rate
 from unnoise.laws import Joint, Law
 from unnoise.shapes import Float, Tree
+from unnoise.spaces import ProductSpace, Space
 
 
 class Reversal(ABC):
     """What a process conditioned on x_0, or a prediction, says about going back from x_t."""
+
+    x_t: Tree
+
+    @property
+    @abstractmethod
+    def space(self) -> Space:
+        """Where x_t lives."""
 
     @abstractmethod
     def local(self) -> Tree:
@@ -28,6 +36,11 @@ class Reversal(ABC):
 class ProductReversal(Reversal):
     def __init__(self, leaves: dict[str, Reversal]):
         self.leaves = leaves
+        self.x_t = {name: leaf.x_t for name, leaf in leaves.items()}
+
+    @property
+    def space(self) -> Space:
+        return ProductSpace(**{name: leaf.space for name, leaf in self.leaves.items()})
 
     def local(self) -> Tree:
         return {name: leaf.local() for name, leaf in self.leaves.items()}
@@ -39,5 +52,5 @@ class ProductReversal(Reversal):
 def divergence(true: Reversal, model: Reversal, s: Tree | None = None) -> Float[Tensor, "batch"]:
     """KL of the kernels to time s, or, without s, the rate at which it grows from the current time."""
     if s is None:
-        return divergence_rate(true.local(), model.local())
+        return divergence_rate(true.space, true.local(), model.local(), true.x_t)
     return true.step(s).kl(model.step(s))

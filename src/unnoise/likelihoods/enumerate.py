@@ -26,7 +26,6 @@ from torch import Tensor
 
 from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.generators.kolmogorov import code, enumerable, states
-from unnoise.generators.neighbours import tree_leaves
 from unnoise.laws import Categorical, Joint, Law
 from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
 from unnoise.likelihoods.forward import LIKELY, solve
@@ -36,7 +35,7 @@ from unnoise.objectives.bound import default_cutoff
 from unnoise.predictions import FinitePrediction, Prediction, ProductPrediction, Rates, Ratio, RawPosterior
 from unnoise.processes import Chain, Process, Product
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import ENUMERABLE, Finite, Space
+from unnoise.spaces import ENUMERABLE, Finite, Space, tree_leaves
 from unnoise.tree import batch_size, first_leaf, map_leaves, pick
 
 ENTRIES = 2**21  # numbers of a prediction, and entries of half a kernel, that are held at once

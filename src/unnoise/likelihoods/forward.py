@@ -20,11 +20,11 @@ from math import ceil, exp, isfinite, sqrt
 import torch
 from torch import Tensor
 
+from unnoise.generators.generator import beside
 from unnoise.generators.kolmogorov import code, states
-from unnoise.generators.neighbours import neighbours, tree_leaves
 from unnoise.shapes import Float, Int
-from unnoise.spaces import Finite, Space
-from unnoise.tree import batch_size
+from unnoise.spaces import Space, tree_leaves
+from unnoise.tree import pick
 
 Rates = Callable[[Tensor], Tensor]  # times [n] -> rates [n, edges] along the edges of `edges(space)`
 
@@ -39,17 +39,14 @@ _TERMS = 64.0  # the largest m of one series
 def edges(space: Space) -> tuple[Int[Tensor, "edges"], Int[Tensor, "edges"]]:
     """Destination and source of every jump: leaf by leaf, state, coordinate and category in the order of a leaf's rates.
 
-    An entry that leads nowhere (the state itself, a category that a coordinate has not) points at its source.
+    An entry that leads nowhere (the state itself) points at its source; those of a category that a coordinate has not are 0.
     """
     points, targets, sources = states(space), [], []
     for path, leaf in tree_leaves(space):
-        assert isinstance(leaf, Finite)
-        target = code(space, neighbours(points, path, leaf)).reshape(batch_size(points), -1, leaf.size)
-        source = torch.arange(batch_size(points)).reshape(-1, 1, 1).expand_as(target)
-        if leaf.sizes is not None:
-            target = torch.where(torch.arange(leaf.size) < leaf.sizes.reshape(-1, 1), target, source)
-        targets.append(target.flatten())
-        sources.append(source.flatten())
+        own = pick(points, path)
+        around = leaf.neighbours(own)
+        targets.append(code(space, beside(points, path, around)))
+        sources.append(torch.arange(len(own)).repeat_interleave(len(around) // len(own)))
     return torch.cat(targets), torch.cat(sources)
 
 

@@ -43,7 +43,6 @@ from torch import Tensor
 
 from unnoise.checks import leaf_time
 from unnoise.denoiser import AnyDenoiser, base_process, rows_of
-from unnoise.generators.neighbours import tree_leaves
 from unnoise.laws import sum_coordinates
 from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
 from unnoise.noise import NoiseSource
@@ -53,7 +52,7 @@ from unnoise.processes import Chain, Gaussian, Process, Product
 from unnoise.samplers import grids
 from unnoise.samplers.sample import grid_of
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import Finite
+from unnoise.spaces import Finite, tree_leaves
 from unnoise.tree import batch_size, first_leaf, map_leaves
 
 Grid = grids.TimeGrid | Tensor | list[float] | None  # a rule, or falling times

@@ -16,13 +16,13 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
+from unnoise.count_laws import Thinned
 from unnoise.denoiser import Kinds, base_process
 from unnoise.laws import LOG_ZERO, log_of
 from unnoise.noise import NoiseSource
 from unnoise.oracles.components import Components, Leaf
 from unnoise.predictions import CountPrediction, Intensity, Remaining
 from unnoise.processes import Process, Thinning
-from unnoise.processes.count_laws import Thinned
 from unnoise.shapes import Float, Int, Tree
 
 _PURE_DEATH = "binomial data has a known noised law under pure death only; use immigration = 0, or Poisson data"

@@ -11,6 +11,7 @@ from typing import TypeVar
 from unnoise.generators import Reversal
 from unnoise.processes import Process
 from unnoise.shapes import Tree
+from unnoise.spaces import Space
 
 Kind = TypeVar("Kind", bound="Prediction")
 
@@ -27,6 +28,10 @@ class Prediction(Reversal):
     t: Tree
     tied_to_grid = False  # whether it belongs to one pair (s, t), as `Mean` and `Transition` do
     joint = False  # whether it is a function of the whole state, as `Energy` is, rather than a value for each leaf
+
+    @property
+    def space(self) -> Space:
+        return self.process.state_space
 
     @abstractmethod
     def to(self, kind: type[Kind], **options) -> Kind:

@@ -44,11 +44,11 @@ import torch
 from torch import Tensor
 
 from unnoise.checks import as_times, may_read, ordered
+from unnoise.count_laws import Thinned
 from unnoise.generators import Local
 from unnoise.laws import LOG_ZERO, log_coefficient, log_of
 from unnoise.predictions.base import Kind, Prediction, refuse
 from unnoise.processes import Thinning
-from unnoise.processes.count_laws import Thinned
 from unnoise.shapes import Float, Int, Tree
 
 _ARRIVALS = "with immigration x_t also holds units that x_0 did not: predict Intensity or CountRatio"

@@ -32,7 +32,6 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from unnoise.checks import leaf_time
-from unnoise.generators.neighbours import tree_leaves
 from unnoise.laws import LOG_ZERO, Law
 from unnoise.predictions import variance as variances
 from unnoise.predictions.base import Kind, Prediction
@@ -42,7 +41,7 @@ from unnoise.predictions.finite import Ratio
 from unnoise.predictions.product import ProductPrediction
 from unnoise.processes import FiniteProcess, Gaussian, Process, Product, Thinning
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import Euclidean
+from unnoise.spaces import Euclidean, tree_leaves
 from unnoise.tree import batch_size, map_leaves, pick, replace
 
 CHUNK = 2**20  # coordinates of the states that are put to the network at once

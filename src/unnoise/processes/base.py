@@ -103,6 +103,10 @@ class Conditioned(Reversal):
     def __init__(self, process: Process, x_t: Tree, x0: Tree, t: Tree):
         self.process, self.x_t, self.x0, self.t = process, x_t, x0, t
 
+    @property
+    def space(self) -> Space:
+        return self.process.state_space
+
     def local(self) -> Tree:
         return self.process.conditioned_local(self.x_t, self.x0, self.t)
 

@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 from unnoise.checks import as_times, may_read, ordered
+from unnoise.count_laws import CountLaw, Tabulated, Thinned, spread
 from unnoise.generators import Local, Reversal
 from unnoise.laws import LOG_ZERO, log_coefficient, log_of
 from unnoise.processes.base import Conditioned, Process
-from unnoise.processes.count_laws import CountLaw, Tabulated, Thinned, spread
 from unnoise.processes.product import NODES
 from unnoise.schedules import Linear, Schedule
 from unnoise.shapes import Float, Tree

@@ -32,8 +32,8 @@ from unnoise.predictions import Clean, FinitePrediction, Prediction
 from unnoise.processes import FiniteProcess, Gaussian, Process
 from unnoise.samplers.base import Problem, Stepping, on_host
 from unnoise.samplers.exponential import UniPC
-from unnoise.samplers.leaps import LOG_HUGE, leap
 from unnoise.shapes import Float, Tree
+from unnoise.spaces.finite import LOG_HUGE, leap
 
 
 class Corrector(ABC):

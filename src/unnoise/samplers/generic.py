@@ -22,60 +22,28 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from unnoise.generators import Local
 from unnoise.noise import NoiseSource
 from unnoise.processes import Process
-from unnoise.processes.count_laws import Thinned
 from unnoise.samplers.base import OneStep, Problem
-from unnoise.samplers.leaps import LOG_HUGE, leap
 from unnoise.shapes import Tree
-from unnoise.spaces import Counts, Euclidean, Space
-
-Frozen = dict[str, Tensor]  # the parameters of one leaf by name
+from unnoise.spaces import Space
+from unnoise.tree import leaves
 
 
 def freeze(space: Space, local: Tree, x: Tree) -> Tree:
-    """A generator's parameters at the rows of a batch."""
-    if isinstance(local, dict):
-        return {name: freeze(space.leaves[name], part, x[name]) for name, part in local.items()}  # type: ignore
-    assert isinstance(local, Local)
-    if isinstance(space, Euclidean):
-        diffusion = torch.zeros_like(x) if local.diffusion is None else local.diffusion
-        return {"drift": local.drift, "diffusion": diffusion.expand_as(x)}
-    assert local.log_rates is not None
-    rates = local.log_rates.double().clamp_max(LOG_HUGE).exp()
-    if isinstance(space, Counts):
-        down, up = rates.unbind(-1)
-        return {"deaths": down / x.clamp_min(1), "births": up}
-    return {"rates": rates}
+    """A generator's parameters at the rows of a batch, leaf by leaf."""
+    if space.leaves:
+        return {name: freeze(leaf, local[name], x[name]) for name, leaf in space.leaves.items()}
+    return space.freeze(local, x)
 
 
-def move(space: Space, covariance: Tree, frozen: Tree, x: Tree, h: Tensor, noise: NoiseSource) -> Tree:
-    """Run the frozen generator for a time h."""
-    if isinstance(x, dict):
+def move(space: Space, frozen: Tree, local: Tree, x: Tree, h: Tensor, noise: NoiseSource) -> Tree:
+    """Run the frozen generator for a time h, leaf by leaf."""
+    if space.leaves:
         return {
-            name: move(
-                space.leaves[name],  # type: ignore[attr-defined]
-                covariance[name],
-                frozen[name],
-                x[name],
-                h,
-                noise.at(name),
-            )
-            for name in x
+            name: move(leaf, frozen[name], local[name], x[name], h, noise.at(name)) for name, leaf in space.leaves.items()
         }
-    if isinstance(space, Euclidean):
-        z = noise.normal(tuple(x.shape[1:]), x.dtype)
-        spread = (h * frozen["diffusion"]).sqrt().to(x.dtype) * z
-        return x + (h * frozen["drift"]).to(x.dtype) + (spread if covariance is None else covariance.colour(spread))
-    if isinstance(space, Counts):
-        deaths = h * frozen["deaths"]
-        return Thinned(torch.zeros_like(x), x, (-deaths).exp(), -torch.expm1(-deaths), h * frozen["births"]).draw(noise)
-    return leap(x, frozen["rates"], h).draw(noise)
-
-
-def covariances(local: Tree) -> Tree:
-    return {name: covariances(part) for name, part in local.items()} if isinstance(local, dict) else local.covariance
+    return space.move(frozen, local, x, h, noise)
 
 
 class FromGenerator(OneStep):
@@ -105,10 +73,11 @@ class FromGenerator(OneStep):
         frozen, h = freeze(space, local, x), problem.clock[i] - problem.clock[i + 1]
         self._refuse_infinite(frozen, memory["times"][i])
         if k == 1:
+            self._refuse_anywhere(local)
             frozen = self._extrapolated(problem, frozen, memory["frozen"])
         memory["frozen"] = frozen
         share = 1.0 if self.theta is None else self.theta if k == 0 else 1 - self.theta
-        return move(space, covariances(local), frozen, x, share * h, noise)
+        return move(space, frozen, local, x, share * h, noise)
 
     def _extrapolated(self, problem: Problem, now: Tree, before: Tree) -> Tree:
         if isinstance(next(iter(now.values())), dict):
@@ -121,6 +90,11 @@ class FromGenerator(OneStep):
         whole = sum(kept[name].sum().double() for name in kept if name != "drift")
         problem.info.clipped = problem.info.clipped + lost / whole.clamp_min(1e-300) / problem.steps  # type: ignore
         return kept
+
+    def _refuse_anywhere(self, local: Tree) -> None:
+        """Rates of jumps to anywhere, from two states, do not mix: they lead to other places."""
+        if any(part.jumps is not None for part in leaves(local)):
+            raise TypeError("the generator has jumps to anywhere, which the trapezoidal rule cannot mix: leave theta out")
 
     def _refuse_infinite(self, frozen: Tree, t: float) -> None:
         for value in frozen.values():

@@ -39,13 +39,13 @@ import torch
 from torch import Tensor
 
 from unnoise.checks import may_read
-from unnoise.laws import LOG_ZERO, Categorical, log_of
+from unnoise.laws import Categorical, log_of
 from unnoise.noise import NoiseSource
 from unnoise.predictions import FinitePrediction, Prediction
 from unnoise.processes import FiniteProcess, Process
 from unnoise.samplers.base import OneStep, Problem
+from unnoise.spaces.finite import LOG_HUGE, leap
 
-LOG_HUGE = 200.0  # of a rate that stands for an infinite one
 EVENTS = 8.0  # per coordinate and step: what a sum of displacements has room for
 
 
@@ -115,15 +115,6 @@ class Leap(OneStep):
             lost = (kept - rates).sum() / kept.sum().clamp_min(1e-300)
             info.clipped = info.clipped + lost / memory["steps"]
         return kept
-
-
-def leap(x: Tensor, rates: Tensor, h: Tensor) -> Categorical:
-    """Hold-then-leap over a time h."""
-    rates = rates.scatter(-1, x.unsqueeze(-1), 0.0)  # an event that leads to the state itself changes nothing
-    total = rates.sum(-1, keepdim=True)
-    events = (h * total).clamp_max(-LOG_ZERO)
-    moved = log_of(-torch.expm1(-events)) + log_of(rates) - log_of(total).clamp_min(-1e4)
-    return Categorical(moved.clamp_min(LOG_ZERO).scatter(-1, x.unsqueeze(-1), -events))
 
 
 class Euler(Leap):

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from unnoise.count_laws import spread
 from unnoise.generators.kolmogorov import matrices, solve, states
 from unnoise.noise import NoiseSource
 from unnoise.oracles import poisson_mixture
 from unnoise.predictions import CountRatio, Energy
 from unnoise.processes import Thinning
-from unnoise.processes.count_laws import spread
 from unnoise.spaces import Finite
 from unnoise.verify.finite_kernels import FLOAT32, TIGHT, TRIPLES, _reverse_rates, dense, marginal_matrix
 from unnoise.verify.rows import Place, Row

@@ -11,14 +11,13 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import base_process
-from unnoise.generators.generator import tree_leaves
 from unnoise.generators.kolmogorov import matrices, solve, states
 from unnoise.laws import Categorical, Joint, Law
 from unnoise.noise import NoiseSource
 from unnoise.oracles import Oracle
 from unnoise.processes import FiniteProcess, MatrixChain, Process
 from unnoise.shapes import Tree
-from unnoise.spaces import Finite
+from unnoise.spaces import Finite, tree_leaves
 from unnoise.tree import batch_size, map_leaves, pick
 from unnoise.verify.rows import Place, Row
 from unnoise.verify.subjects import Subject, kind_name

@@ -5,14 +5,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from unnoise.generators.generator import tree_leaves
 from unnoise.generators.kolmogorov import enumerable
 from unnoise.laws import Normal
 from unnoise.noise import NoiseSource
 from unnoise.oracles import Components, normal
 from unnoise.predictions import Energy, Score, variances
 from unnoise.processes import Gaussian, Product, Thinning
-from unnoise.spaces import Counts, Finite
+from unnoise.spaces import Counts, Finite, tree_leaves
 from unnoise.tree import batch_size, pick
 from unnoise.verify.count_kernels import count_kernels
 from unnoise.verify.finite_kernels import FLOAT32, TIGHT, TRIPLES, finite_kernels

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import AnyDenoiser, base_process
-from unnoise.generators.generator import tree_leaves
 from unnoise.generators.kolmogorov import code, enumerable
 from unnoise.noise import NoiseSource
 from unnoise.oracles import Oracle
@@ -22,7 +21,7 @@ from unnoise.predictions import (
     RawPosterior,
 )
 from unnoise.shapes import Tree
-from unnoise.spaces import Euclidean
+from unnoise.spaces import Euclidean, tree_leaves
 from unnoise.tree import pick
 
 

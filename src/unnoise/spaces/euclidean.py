@@ -1,0 +1,231 @@
+"""Real numbers.
+
+    L phi  = b . grad phi + 1/2 tr(a grad^2 phi)
+    L* q   = -div(b q) + 1/2 sum_k d_k^2 (a_k q)                                                          (eq:KFE-eq)
+    reversed under q: drift -b + div a + a grad log q, the same a                                 (eq:reversed-generator)
+
+by autograd.  Correlated noise, a = L diag(g^2) L^T, is independent in the coordinates y = L^-1 x, where the second-order
+parts are taken:
+
+    tr(a grad^2 phi) = sum_k g_k^2 d^2/dy_k^2 phi(L y),    sum_ij d_i d_j (a_ij q) = sum_k d^2/dy_k^2 [g_k^2 q](L y),
+    div a + a grad log q = L [d/dy_k g_k^2 + g_k^2 d/dy_k log q(L y)].
+
+A frozen generator moves x to x + h b + sqrt(h a) z, and with jumps to anywhere one of them comes first with probability
+1 - exp(-h total): whether, then where.
+
+A space whose points are numbers but that closes on itself (an angle) subclasses this one and says `project`.
+"""
+
+import torch
+from torch import Tensor
+
+from unnoise.checks import may_read
+from unnoise.covariance import Covariance
+from unnoise.laws import sum_coordinates
+from unnoise.noise import NoiseSource
+from unnoise.shapes import Float, Tree
+from unnoise.spaces.base import (
+    ArraySpace,
+    Field,
+    Frozen,
+    Function,
+    kernel_action,
+    kernel_adjoint,
+    kernel_divergence,
+    rows_like,
+)
+from unnoise.spaces.local import JumpKernel, Local, ReversedJumps
+
+NO_NEIGHBOURS = "numbers have no neighbours; give jumps=, a JumpKernel"
+DIGITS = 64.0  # units of rounding by which two diffusions may differ and be one
+
+
+class Euclidean(ArraySpace):
+    """Real numbers in an array of the given shape."""
+
+    reference = "Lebesgue measure"
+
+    def check(self, x: Tree, name: str = "x") -> Tree:
+        x = self.check_shape(x, name)
+        if not x.dtype.is_floating_point:
+            raise TypeError(
+                f"{name} has dtype {x.dtype}, but a {type(self).__name__} space holds floats: pass {name}.float()"
+            )
+        if may_read(x) and not bool(x.isfinite().all()):
+            i = (~x.isfinite()).nonzero()[0].tolist()
+            raise ValueError(f"{name}{i} is {x[tuple(i)].item()}; drop or impute non-finite values first")
+        return x
+
+    def project(self, x: Tensor) -> Tensor:
+        return x
+
+    def act(self, local: Local, phi: Function, x: Tensor) -> Float[Tensor, "batch"]:
+        self.refuse_parts(local, log_rates=NO_NEIGHBOURS)
+        total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+        if local.drift is not None or local.diffusion is not None:
+            gradient, curvature = derivatives(*whitened(phi, x, local.covariance))
+            if local.drift is not None:
+                drift = local.drift if local.covariance is None else local.covariance.whiten(local.drift)
+                total = total + sum_coordinates(drift * gradient)
+            if local.diffusion is not None:
+                total = total + sum_coordinates(0.5 * local.diffusion * curvature)
+        return total if local.jumps is None else total + kernel_action(local.jumps, phi, x)
+
+    def adjoint(self, field: Field, q: Function, x: Tensor) -> Float[Tensor, "batch"]:
+        here = field(x)
+        self.refuse_parts(here, log_rates=NO_NEIGHBOURS)
+
+        def flux(y: Tensor) -> Tensor:
+            drift = field(y).drift
+            return 0.0 * y if drift is None else drift * rows_like(q(y), drift)
+
+        def spread(y: Tensor) -> Tensor:
+            diffusion = field(y).diffusion
+            return 0.0 * y if diffusion is None else diffusion * rows_like(q(y), y) + 0.0 * y
+
+        total = -sum_coordinates(diagonal(flux, x, order=1))
+        total = total + 0.5 * sum_coordinates(diagonal(*whitened(spread, x, here.covariance), order=2))
+        return total if here.jumps is None else total + kernel_adjoint(here.jumps, q, x)
+
+    def reverse(self, field: Field, log_q: Function, x: Tensor) -> Local:
+        forward = field(x)
+        self.refuse_parts(forward, log_rates=NO_NEIGHBOURS)
+        a, covariance = forward.diffusion, forward.covariance
+        drift = None if forward.drift is None else -forward.drift
+        if a is not None:
+
+            def spread(y: Tensor) -> Tensor:
+                return field(y).diffusion + 0.0 * y  # type: ignore[operator]
+
+            score = derivatives(*whitened(log_q, x, covariance), second=False)[0]
+            back = diagonal(*whitened(spread, x, covariance), order=1) + a * score
+            back = back if covariance is None else covariance.colour(back)
+            drift = back if drift is None else drift + back
+        jumps = None if forward.jumps is None else ReversedJumps(forward.jumps, log_q)
+        return Local(drift, a, covariance=covariance, jumps=jumps)
+
+    def freeze(self, local: Local, x: Tensor) -> Frozen:
+        self.refuse_parts(local, log_rates=NO_NEIGHBOURS)
+        drift = torch.zeros_like(x) if local.drift is None else local.drift
+        diffusion = torch.zeros_like(x) if local.diffusion is None else local.diffusion
+        return {"drift": drift, "diffusion": diffusion.expand_as(x)}
+
+    def move(self, frozen: Frozen, local: Local, x: Tensor, h: Tensor, noise: NoiseSource) -> Tensor:
+        start = x if local.jumps is None else jumped(local.jumps, x, h, noise.at("jump"))
+        z = noise.normal(tuple(x.shape[1:]), x.dtype)
+        spread = (h * frozen["diffusion"]).sqrt().to(x.dtype) * z
+        step = (h * frozen["drift"]).to(x.dtype)
+        return self.project(start + step + (spread if local.covariance is None else local.covariance.colour(spread)))
+
+    def divergence(self, true: Local, model: Local, x: Tensor) -> Float[Tensor, "batch"]:
+        for local in (true, model):
+            self.refuse_parts(local, log_rates=NO_NEIGHBOURS)
+        parts = []
+        if true.drift is not None or model.drift is not None:
+            parts.append(drift_divergence(true, model))
+        if true.diffusion is not None or model.diffusion is not None:
+            parts.append(diffusion_gap(true, model, x))
+        if true.jumps is not None or model.jumps is not None:
+            parts.append(kernel_divergence(true.jumps, model.jumps, x))
+        if not parts:
+            return torch.zeros(len(x), dtype=torch.float64, device=x.device)
+        return torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]
+
+    def coordinate(self, local: Local, x: Tensor, k: int | None) -> Local:
+        if local.covariance is not None:
+            raise ValueError(
+                f"the noise is correlated ({local.covariance}): its coordinates do not decouple, and no part of the "
+                f"generator moves one alone"
+            )
+        self.refuse_parts(local, jumps="a jump to anywhere moves all coordinates at once")
+
+        def keep(value: Tensor | None) -> Tensor | None:
+            if value is None:
+                return None
+            flat = value.expand(x.shape).reshape(len(x), -1)
+            return torch.where(torch.arange(flat.shape[1], device=x.device) == (-1 if k is None else k), flat, 0.0).reshape(
+                x.shape
+            )
+
+        return Local(keep(local.drift), keep(local.diffusion))
+
+
+def jumped(jumps: JumpKernel, x: Tensor, h: Tensor, noise: NoiseSource) -> Tensor:
+    """x, or where a jump takes it: whether comes before where."""
+    leaves = noise.at("whether").uniform() < -torch.expm1(-(h * jumps.total(x)))
+    return torch.where(rows_like(leaves, x), jumps.draw(x, noise.at("where")), x)
+
+
+def drift_divergence(true: Local, model: Local) -> Float[Tensor, "batch"]:
+    """1/2 gap . a^-1 gap; infinite where there is a gap and no diffusion."""
+    first, second = (0.0 if local.drift is None else local.drift for local in (true, model))
+    gap: Tensor = first - second  # type: ignore[assignment,operator]
+    if true.covariance is not None:
+        gap = true.covariance.whiten(gap)
+    if true.diffusion is None:
+        return sum_coordinates(torch.where(gap == 0, 0.0, torch.inf).expand_as(gap))
+    a = true.diffusion.expand_as(gap)
+    quotient = torch.where(gap == 0, 0.0, 0.5 * gap.square() / torch.where(a == 0, 1.0, a))
+    return sum_coordinates(torch.where((a == 0) & (gap != 0), torch.inf, quotient))
+
+
+def diffusion_gap(true: Local, model: Local, x: Tensor) -> Float[Tensor, "batch"]:
+    """0 where the diffusions are the same, infinite where they differ by more than rounding."""
+    zero = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+    if true.diffusion is model.diffusion and true.covariance is model.covariance:
+        return zero
+    if true.covariance is not model.covariance and not same_covariance(true.covariance, model.covariance):
+        return zero + torch.inf
+    first, second = (torch.zeros_like(x) if a.diffusion is None else a.diffusion.expand_as(x) for a in (true, model))
+    limit = DIGITS * max(torch.finfo(first.dtype).eps, torch.finfo(second.dtype).eps)
+    differs = (first - second).abs() > limit * torch.maximum(first.abs(), second.abs())
+    return torch.where(differs.reshape(len(x), -1).any(1), torch.inf, zero)
+
+
+def same_covariance(first: Covariance | None, second: Covariance | None) -> bool:
+    if first is None or second is None or type(first) is not type(second):
+        return False
+    return first.root.shape == second.root.shape and torch.allclose(first.root, second.root, rtol=1e-12, atol=0)
+
+
+def whitened(function: Function, x: Tensor, covariance: Covariance | None) -> tuple[Function, Tensor]:
+    """A function and a state in the coordinates y = L^-1 x."""
+    if covariance is None:
+        return function, x
+    return lambda y: function(covariance.colour(y)), covariance.whiten(x)
+
+
+def derivatives(phi: Function, x: Tensor, second: bool = True) -> tuple[Tensor, Tensor]:
+    """Gradient and diagonal of the Hessian of phi."""
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf = x.detach().clone().requires_grad_()
+        value = phi(leaf)
+        if not value.requires_grad:
+            return torch.zeros_like(leaf), torch.zeros_like(leaf)
+        gradient = torch.autograd.grad(value.sum(), leaf, create_graph=second)[0]
+        if not second:
+            return gradient, gradient
+        columns = []
+        for column in gradient.reshape(len(leaf), -1).unbind(1):
+            again = torch.autograd.grad(column.sum(), leaf, retain_graph=True)[0] if column.requires_grad else 0 * leaf
+            columns.append(again)
+        k = range(len(columns))
+        curvature = torch.stack([columns[i].reshape(len(leaf), -1)[:, i] for i in k], 1).reshape(leaf.shape)
+        return gradient.detach(), curvature.detach()
+
+
+def diagonal(field: Function, x: Tensor, order: int) -> Tensor:
+    """d^order field_k / dx_k^order for each coordinate k."""
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf = x.detach().clone().requires_grad_()
+        value = field(leaf).reshape(len(leaf), -1)
+        out = []
+        for i in range(value.shape[1]):
+            entry = value[:, i]
+            for _ in range(order):
+                if not entry.requires_grad:
+                    entry = torch.zeros_like(entry)
+                    break
+                entry = torch.autograd.grad(entry.sum(), leaf, create_graph=True)[0].reshape(len(leaf), -1)[:, i]
+            out.append(entry.detach())
+        return torch.stack(out, 1).reshape(leaf.shape)

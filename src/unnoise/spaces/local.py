@@ -1,0 +1,149 @@
+"""A generator at one state: drift, diffusion and jumps as data.
+
+At a state x the generator
+
+    L phi(x) = b . grad phi + 1/2 tr(a grad^2 phi) + sum_y R(y, x) [phi(y) - phi(x)] + int J(x, dy) [phi(y) - phi(x)]
+
+is (b, a, R(., x), J(x, .)); any of them may be absent, and all of them may be there together.  What the arrays mean is for
+the space to say:
+
+    drift, diffusion   on numbers one entry per coordinate (a is diagonal, or a = L diag(diffusion) L^T with a covariance
+                       C = L L^T of the noise: then it is independent in the whitened coordinates L^-1 x)
+    log_rates          rates of jumps that change one coordinate: on categories [batch, *shape, size], one entry per
+                       destination; on counts [batch, *shape, 2], to x - 1 and x + 1
+    jumps              a `JumpKernel`: jumps to anywhere in the space, as a density of its reference measure
+
+On a product the data is a dict of these, one per leaf, and everything adds over leaves (eq:generator-dimensional-sum).
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unnoise.covariance import Covariance
+from unnoise.laws import LOG_ZERO, draw_categories
+from unnoise.noise import NoiseSource
+from unnoise.shapes import Float, Int
+
+
+class JumpKernel(ABC):
+    """J(x, dy): the rates of jumps from x to anywhere, as a density of the space's reference measure.
+
+    A family says the density and a rule for integrals over destinations; the total rate, draws and the reversal follow.
+    """
+
+    @abstractmethod
+    def log_rate(self, x: Tensor, y: Tensor) -> Float[Tensor, "batch"]:
+        """log J(x, y), row by row; `LOG_ZERO` where no jump leads."""
+
+    @abstractmethod
+    def nodes(self, x: Tensor) -> tuple[Tensor, Float[Tensor, "batch nodes"]]:
+        """Destinations [batch, nodes, *shape] and log-weights of a rule for integrals over y, of all that matters near x:
+        int f(y) J(x, dy) is the sum of weight J(x, y) f(y), and what leads to x is among them too."""
+
+    def rates(self, x: Tensor) -> tuple[Tensor, Float[Tensor, "batch nodes"]]:
+        """Destinations, and the rate of jumps to each: density times weight."""
+        y, log_weight = self.nodes(x)
+        n = y.shape[1]
+        return y, (self.log_rate(x.repeat_interleave(n, 0), y.flatten(0, 1)).reshape(len(x), n) + log_weight).exp()
+
+    def total(self, x: Tensor) -> Float[Tensor, "batch"]:
+        """The rate at which x is left."""
+        return self.rates(x)[1].sum(1)
+
+    def draw(self, x: Tensor, noise: NoiseSource) -> Tensor:
+        """Where a jump from x leads: one of the nodes, unless a family knows better."""
+        y, rates = self.rates(x)
+        which = draw_categories(rates.clamp_min(1e-300).log(), noise)
+        return y[torch.arange(len(x), device=x.device), which]
+
+
+class ReversedJumps(JumpKernel):
+    """J(y, x) q(y)/q(x): the jumps of the process run backwards under the density q."""
+
+    def __init__(self, jumps: JumpKernel, log_q):
+        self.jumps, self.log_q = jumps, log_q
+
+    def log_rate(self, x, y):
+        change = self.log_q(y) - self.log_q(x)
+        return (self.jumps.log_rate(y, x) + change.clamp(-1e20, 1e20)).clamp_min(LOG_ZERO)
+
+    def nodes(self, x):
+        return self.jumps.nodes(x)
+
+
+class AddedJumps(JumpKernel):
+    """Two kernels at once."""
+
+    def __init__(self, first: JumpKernel, second: JumpKernel):
+        self.first, self.second = first, second
+
+    def log_rate(self, x, y):
+        return torch.logaddexp(self.first.log_rate(x, y), self.second.log_rate(x, y))
+
+    def nodes(self, x):
+        raise TypeError(
+            f"{type(self.first).__name__} and {type(self.second).__name__} have nodes of their own, and a sum of both has "
+            f"no rule in common: write a JumpKernel for the two together"
+        )
+
+    def rates(self, x):
+        parts = self.first.rates(x), self.second.rates(x)
+        return torch.cat([y for y, _ in parts], 1), torch.cat([rate for _, rate in parts], 1)
+
+
+@dataclass(frozen=True)
+class Local:
+    """Drift, diffusion and jumps at the rows of a batch; None where there is none."""
+
+    drift: Tensor | None = None
+    diffusion: Tensor | None = None
+    # [batch, *shape, size], LOG_ZERO at the state itself and where no jump leads; counts: [batch, *shape, 2], to x -+ 1
+    log_rates: Tensor | None = None
+    covariance: Covariance | None = None  # of the diffusion, where coordinates are noised together
+    jumps: JumpKernel | None = None  # to anywhere
+
+    @property
+    def rates(self) -> Tensor:
+        if self.log_rates is None:
+            raise ValueError("this generator has no jumps")
+        return self.log_rates.exp()
+
+    @property
+    def exit_rate(self) -> Tensor:
+        """How fast each coordinate leaves its state."""
+        return self.rates.sum(-1)
+
+    def __add__(self, other: "Local") -> "Local":
+        def plus(a, b, join=torch.add):
+            return b if a is None else a if b is None else join(a, b)
+
+        return Local(
+            plus(self.drift, other.drift),
+            plus(self.diffusion, other.diffusion),
+            plus(self.log_rates, other.log_rates, torch.logaddexp),
+            self._shared_covariance(other),
+            plus(self.jumps, other.jumps, AddedJumps),
+        )
+
+    def _shared_covariance(self, other: "Local") -> Covariance | None:
+        both = self.diffusion is not None and other.diffusion is not None
+        if both and self.covariance is not other.covariance:
+            raise ValueError(
+                f"diffusions with the covariances {self.covariance} and {other.covariance} do not add in either's root: "
+                f"add generators of one process"
+            )
+        return self.covariance if self.diffusion is not None else other.covariance
+
+
+def without_self(log_rates: Float[Tensor, "*batch size"], x: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch size"]:
+    """No jump leads from a state to itself."""
+    return log_rates.scatter(-1, x.unsqueeze(-1), LOG_ZERO)
+
+
+def jump_divergence(log_true: Tensor, log_model: Tensor) -> Tensor:
+    """sum_y [R_m - R_0 + R_0 log(R_0/R_m)] over the last axis."""
+    true, model = log_true.exp(), log_model.exp()
+    return (model - true + true * (log_true - log_model)).sum(-1)
