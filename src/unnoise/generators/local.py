@@ -10,7 +10,7 @@ a = L diag(diffusion) L^T, and is independent in the whitened coordinates L^-1 x
 triples, one per leaf, and everything below adds over leaves (eq:generator-dimensional-sum).
 
 The distance of the true reverse process (conditioned on x_0) from the model's, per unit time, is the ELBO's integrand
-in every space:
+in every space (eq:ELBO-generator-Dynkin):
 
     1/2 (b_0 - b_m)^2 / a  +  sum_y [ R_m - R_0 + R_0 log(R_0 / R_m) ]           (0 log 0 = 0)
 
@@ -32,7 +32,10 @@ from unnoise.shapes import Float, Int, Tree
 
 @dataclass(frozen=True)
 class Local:
-    """Drift, diffusion and log jump rates at the rows of a batch; None where there is none."""
+    """Drift, diffusion and log jump rates at the rows of a batch; None where there is none.
+
+    The first two are an SDE (eq:sde-continuous-diff), the rates a jump process (eq:ctmc-transition, eq:forward-decomp).
+    """
 
     drift: Tensor | None = None
     diffusion: Tensor | None = None
@@ -78,13 +81,13 @@ def without_self(log_rates: Float[Tensor, "*batch size"], x: Int[Tensor, "*batch
 
 
 def jump_divergence(log_true: Tensor, log_model: Tensor) -> Tensor:
-    """sum_y [R_m - R_0 + R_0 log(R_0/R_m)] over the last axis."""
+    """sum_y [R_m - R_0 + R_0 log(R_0/R_m)] over the last axis (eq:discrete-combined, eq:discrete-elbo-expanded-step)."""
     true, model = log_true.exp(), log_model.exp()
     return (model - true + true * (log_true - log_model)).sum(-1)
 
 
 def divergence_rate(true: Tree, model: Tree) -> Float[Tensor, "batch"]:
-    """The distance of two generators at the same states, in nats per unit time."""
+    """The distance of two generators at the same states, in nats per unit time (eq:girsanov-kl, eq:score-diff-squared)."""
     if isinstance(true, dict):
         return torch.stack([divergence_rate(true[name], model[name]) for name in true]).sum(0)
     parts = []
