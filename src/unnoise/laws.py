@@ -39,6 +39,7 @@ def finite_or_inf(x: Tensor, limit: float = 1e12) -> Tensor:
 
 
 def sum_coordinates(x: Tensor) -> Float[Tensor, "batch"]:
+    """What belongs to independent coordinates adds up (eq:dimensional_factorisation)."""
     return x.flatten(1).sum(1) if x.ndim > 1 else x
 
 

@@ -28,21 +28,27 @@ class Generator:
         self.space, self.local = space, local
 
     def act(self, phi: Function, x: Tree) -> Float[Tensor, "batch"]:
-        """(L phi)(x)."""
+        """(L phi)(x) (eq:gen-def): on numbers eq:spatial-generator-1d, on categories eq:ctmc-generator-formula."""
         data, total = self.local(x), torch.zeros(batch_size(x), dtype=torch.float64)
         for path, space in tree_leaves(self.space):
             total = total + space.act(pick(data, path), of_leaf(phi, x, path), pick(x, path))
         return total
 
     def adjoint(self, q: Function, x: Tree) -> Float[Tensor, "batch"]:
-        """(L* q)(x): the right-hand side of the Kolmogorov forward equation."""
+        """(L* q)(x): the right-hand side of the Kolmogorov forward equation, dual to `act` (eq:adjoint-definition).
+
+        Numbers: eq:adjoint-generator-1d, eq:KFE-continuous-sp.  Categories: eq:ctmc-adjoint-formula, eq:KFE-discrete-sp.
+        """
         total = torch.zeros(batch_size(x), dtype=torch.float64)
         for path, space in tree_leaves(self.space):
             total = total + space.adjoint(self._field(x, path), of_leaf(q, x, path), pick(x, path))
         return total
 
     def reversed(self, log_q: Function) -> "Generator":
-        """The generator of the process run backwards, where log q is the log-density of its state now."""
+        """The generator of the process run backwards, where log q is the log-density of its state now.
+
+        Numbers: eq:reverse-Fokker-Planck.  Categories: eq:reversed-generator-discrete-sp, eq:reverse-rate-matrix.
+        """
 
         def local(x: Tree) -> Tree:
             data = self.local(x)

@@ -1,6 +1,6 @@
 """Kolmogorov equations on small finite spaces: dense rate matrices, and the law that a process really has.
 
-`solve` integrates dp/dtau = R p by the commutator-free fourth-order method
+`solve` integrates dp/dtau = R p (eq:KFE-discrete-sp, eq:reverse-CTMC) by the commutator-free fourth-order method
 
     p <- exp(h (b R_1 + a R_2)) exp(h (a R_1 + b R_2)) p,    a, b = 1/4 +- sqrt(3)/6,   R_1, R_2 at the step's Gauss nodes,
 
@@ -53,7 +53,7 @@ def matrices(
 
 
 def matrix(generator: Generator) -> Float[Tensor, "count count"]:
-    """The dense rate matrix of a generator at its own time."""
+    """The dense rate matrix of a generator at its own time (eq:seq-rate-matrix)."""
     return matrices(generator.space, lambda x, t: generator.local(x), torch.zeros(1, dtype=torch.float64))[0]
 
 
@@ -75,6 +75,7 @@ def solve(
     """The law at `end` of a chain with law p (or each column of p) at `start`.
 
     `rate_matrices` takes a vector of times.  With end < start the clock runs down and the rates are the reverse's.
+    Unit columns give the kernel (eq:KFE-eq-transition), a coordinate's own rates its own law (eq:kfe-1d-discrete).
     """
     previous, steps = None, 8
     while steps <= 4096:

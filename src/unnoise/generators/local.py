@@ -11,7 +11,7 @@ __all__ = ["JumpKernel", "Local", "divergence_rate", "jump_divergence", "without
 
 
 def divergence_rate(space: Space, true: Tree, model: Tree, x: Tree) -> Float[Tensor, "batch"]:
-    """The distance of two generators at the states x, in nats per unit time."""
+    """The distance of two generators at the states x, in nats per unit time (eq:girsanov-kl, eq:ELBO-generator-Dynkin)."""
     if space.leaves:
         parts = [divergence_rate(leaf, true[name], model[name], x[name]) for name, leaf in space.leaves.items()]
         return torch.stack(parts).sum(0)

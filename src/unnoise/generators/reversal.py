@@ -30,7 +30,7 @@ class Reversal(ABC):
 
     @abstractmethod
     def step(self, s: Tree) -> Law:
-        """The law of x_s given x_t."""
+        """The law of x_s given x_t; that of categories factorises over coordinates (eq:dt-reversal-factorisation)."""
 
 
 class ProductReversal(Reversal):
@@ -50,7 +50,7 @@ class ProductReversal(Reversal):
 
 
 def divergence(true: Reversal, model: Reversal, s: Tree | None = None) -> Float[Tensor, "batch"]:
-    """KL of the kernels to time s, or, without s, the rate at which it grows from the current time."""
+    """KL of the kernels to time s (eq:kl-definition), or, without s, the rate at which it grows from the current time."""
     if s is None:
         return divergence_rate(true.space, true.local(), model.local(), true.x_t)
     return true.step(s).kl(model.step(s))

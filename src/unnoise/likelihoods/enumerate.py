@@ -2,7 +2,7 @@
 
 A chain of T steps, a `Chain`'s own or the ancestral sampler's on a grid, pushes the prior through the model's kernels,
 
-    p_T(x) = p(x_T = x),      p_{i-1}(y) = sum_x p(x_{i-1} = y | x_i = x) p_i(x),
+    p_T(x) = p(x_T = x),      p_{i-1}(y) = sum_x p(x_{i-1} = y | x_i = x) p_i(x),      (eq:backward_process)
 
 and a kernel factorises over coordinates: with the coordinates cut into two halves, y = (y', y''), it is one matrix product,
 

@@ -2,7 +2,7 @@
 
 Along the flow dx/dt = u(x, t) the density that it carries obeys d log p_t(x_t)/dt = -tr du/dx, so
 
-    log p_eps(x) = log p_1(x_1) + int_eps^1 tr (du/dx)(x_t, t) dt,    x_eps = x,
+    log p_eps(x) = log p_1(x_1) + int_eps^1 tr (du/dx)(x_t, t) dt,    x_eps = x     (eq:exact-likelihood-main),
 
 with x_1 the end of the flow that starts from x at the cutoff eps, where the data carries noise of size sigma_eps.  This is
 the flow's density.  It is that of the reverse process, and of the noised data, only where the network is exact and p_1 is

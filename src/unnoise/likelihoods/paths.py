@@ -1,7 +1,7 @@
 """The likelihood of a T-step chain by weighted paths: a bound that tightens with their number, for every process.
 
 On times t_0 < ... < t_T a path is drawn from the noising process given the data, downwards, and weighed by how much likelier
-the model finds it:
+the model finds it (eq:path-kl-telescoped):
 
     x_T ~ q(x_T | x_0),      x_{i-1} ~ q(x_{i-1} | x_i, x_0)
 

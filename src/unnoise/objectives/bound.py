@@ -1,6 +1,6 @@
 """The bound: -log p(x_0) <= prior + diffusion + reconstruction, in nats, for every process and prediction.
 
-Continuous time, with cut-off eps and decoder p(x_0 | x_eps):
+Continuous time (eq:ELBO-generator-Dynkin), with cut-off eps and decoder p(x_0 | x_eps):
 
     KL(q(x_1 | x_0) || p_1)  +  int_eps^1 E[divergence rate of the reverse generators] dt  +  E[-log p(x_0 | x_eps)]
 
@@ -9,7 +9,7 @@ continuous data, hence the cut-off and the last term).  Discrete time, on the gr
 
     KL(q(x_T | x_0) || p_T)  +  sum_i E[KL(q(x_{i-1} | x_i, x_0) || p(x_{i-1} | x_i))]  +  E[-log p(x_0 | x_{t_0})]
 
-where, if nothing is noised at t_0, the last step's KL is itself the reconstruction.
+(eq:discrete-elbo-decomp), where, if nothing is noised at t_0, the last step's KL is itself the reconstruction.
 
 Two properties hold to rounding and are what `unnoise verify` checks first.  With the exact reverse and decoder, for every
 x, process, schedule and cut-off,  bound(x) = -log q(x) + E_{q(x_1|x)} log(q_1/p_1)(x_1).  For any network at all,
@@ -135,7 +135,10 @@ class _Evaluation:
         return BoundWeighting().rate(self.denoiser(x_t, t, **condition), self.process, x0, self.fast)
 
     def diffusion(self, times: Times, loss_only: bool = False) -> tuple[Tensor, Tensor | None]:
-        """The integral, and its weighted form where a weighting is not the bound itself."""
+        """The integral, and its weighted form where a weighting is not the bound itself.
+
+        On numbers it is eq:discrete-to-continuous-time-csp-ELBO, from the cut-off on.
+        """
         visits, noise = times.visit(self.process, self.x0, self.low, self.noise), self.noise.at("state")
         if self.weighting.is_bound:
             return (visits.weight * self.expect(self.rate, visits.t, noise, visits.x_t)).sum(0), None
@@ -151,7 +154,7 @@ class _Evaluation:
         return total, weighted
 
     def chain_steps(self, i: Int[Tensor, "visits batch"], noise: NoiseSource) -> Tensor:
-        """E KL of the steps t_i -> t_{i-1}."""
+        """E KL of the steps t_i -> t_{i-1} (eq:discrete-training-objective)."""
         chain = self.chain
         assert chain is not None
         grid = chain.grid.to(i.device)
@@ -163,7 +166,7 @@ class _Evaluation:
         return self.expect(kl, grid[i], noise)
 
     def chain_terms(self, times: Times) -> tuple[Tensor, Tensor]:
-        """(diffusion, reconstruction) of a chain."""
+        """(diffusion, reconstruction) of a chain (eq:path-kl-decomposition)."""
         assert self.chain is not None
         device = first_leaf(self.x0).device
         closes = self.process.noiseless(self.low)  # the last step ends on the data itself
@@ -183,6 +186,7 @@ class _Evaluation:
         return total, self.reconstruction()
 
     def reconstruction(self) -> Tensor:
+        """E[-log p(x_0 | x_eps)], which asks for the last state alone (eq:reconstruction-simplification)."""
         device = first_leaf(self.x0).device
         if self.process.noiseless(self.low):
             return torch.zeros(self.rows, dtype=torch.float64, device=device)

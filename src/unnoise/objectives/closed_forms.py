@@ -2,7 +2,7 @@
 
 Each equals `divergence(process.reverse(x_t, x0, t), prediction)` and is tested against it.
 
-    Gaussian x any kind    a weight times the squared error of that kind:
+    Gaussian x any kind    a weight times the squared error of that kind (eq:elbo-score-matching):
                            x0: -SNR'/2    eps: g^2/(2 sigma^2)    score: g^2/2
                            v: -SNR'/2 sigma^2/(alpha^2 + sigma^2)^2          u: 2/g^2
                            (correlated noise: of the whitened error L^-1 e, so that e . C^-1 e counts)
@@ -82,6 +82,7 @@ def squared_error_terms(prediction: ContinuousPrediction, x0: Tensor) -> Float[T
 
 
 def squared_error(prediction: ContinuousPrediction, x0: Tensor) -> Float[Tensor, "batch"]:
+    """The bound's rate (eq:elbo-score-matching), which the truth minimises (eq:score-regression-apx)."""
     return sum_coordinates(squared_error_terms(prediction, x0))
 
 
@@ -238,7 +239,10 @@ def _score_entropy_parts(process: FiniteProcess, prediction: FinitePrediction, x
 
 
 def score_entropy(prediction: FinitePrediction, x0: Tensor, form: Form = "rate") -> Float[Tensor, "batch"]:
-    """Denoising score entropy as printed: the rate form (eq:seq-elbo), or the ratio and posterior forms."""
+    """Denoising score entropy as printed: the rate form (eq:seq-elbo), or the ratio and posterior forms.
+
+    It is summed over coordinates: eq:token-elbo, and eq:token-posterior-ELBO where the model says a posterior.
+    """
     log_true, into, moves = _score_entropy_parts(prediction.process, prediction, x0)
     log_model = prediction.local().log_rates
     assert log_model is not None

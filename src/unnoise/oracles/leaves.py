@@ -112,7 +112,10 @@ class GaussianLeaf(Leaf):
         return (self.means[component] + (self.axes[component] @ z.unsqueeze(-1)).squeeze(-1)).reshape(-1, *self.shape)
 
     def predict(self, process, x_t, t, log_others):
-        """The velocity v = alpha eps - sigma x_0, from which every kind follows without loss at both ends of time."""
+        """The velocity v = alpha eps - sigma x_0, from which every kind follows without loss at both ends of time.
+
+        It is a mean over x_0 given x_t, and so is the score that follows (eq:Tweedie-identity-ct).
+        """
         evidence, clean, _ = self.conditional(process, x_t, t)
         weight = (log_others + evidence).softmax(-1).unsqueeze(-1)
         alpha, sigma = self._alpha_sigma(process, x_t, t)

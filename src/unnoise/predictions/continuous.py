@@ -1,6 +1,6 @@
 """Predictions on Euclidean space.  Each kind is one line: its target is a x_0 + b eps for known (a, b).
 
-    Clean      x_0
+    Clean      x_0                                                                 (eq:ct-x0-to-score)
     Noise      eps, of x_t = alpha x_0 + sigma eps
     Score      s     = -eps / sigma                                                (eq:ct-eps-to-score)
     Velocity   v     = alpha eps - sigma x_0                                        (eq:ct-v-to-score)
@@ -9,7 +9,7 @@
 
 Together with x_t = alpha x_0 + sigma eps that is two equations for (x_0, eps), so with D = alpha b - sigma a
 
-    x_0 = (b x_t - sigma value)/D,    eps = (alpha value - a x_t)/D,
+    x_0 = (b x_t - sigma value)/D,    eps = (alpha value - a x_t)/D,               (eq:score-mean-eps-parameterisation)
     value_2 = [(a_2 b_1 - b_2 a_1) x_t + (alpha b_2 - sigma a_2) value_1] / D_1
 
 for any schedule, and without a difference of large numbers near t = 0.  D vanishes for Noise and Score where alpha = 0:
@@ -38,7 +38,7 @@ _MEAN_NEEDS_S = "a Mean belongs to a grid pair (s, t): pass s, as in prediction.
 
 
 class ContinuousPrediction(Prediction):
-    """A number per coordinate, linear in (x_0, x_t)."""
+    """A number per coordinate, linear in (x_0, x_t); its kernel is eq:reversal-x0-cond-cont."""
 
     process: Gaussian
 
@@ -201,7 +201,7 @@ def _mean_coefficients(process: Gaussian, s: Tensor, t: Tensor) -> tuple[Tensor,
 
 
 class Mean(ContinuousPrediction):
-    """The mean of x_s given x_t, for one grid pair (s, t)."""
+    """The mean of x_s given x_t, for one grid pair (s, t) (eq:condition-reversal-nn-cont)."""
 
     tied_to_grid = True
 

@@ -213,7 +213,7 @@ class RawPosterior(_CleanLaw):
         return self.process.carry_over(self.x_t, self._log_softmax(self.value))
 
     def without_evidence(self) -> Tensor:
-        """theta(a) / q(x_t^k | a); terms with no evidence are dropped."""
+        """theta(a) / q(x_t^k | a); terms with no evidence are dropped.  So ratios are those of eq:discrete-tweedie."""
         evidence = self.process.log_evidence(self.x_t, None, self.t)[..., : self.process.space.size]
         theta = self.log_probs()
         bare = torch.where(evidence > LOG_ZERO / 2, theta - evidence, LOG_ZERO)
@@ -268,7 +268,7 @@ class Rates(FinitePrediction):
 
 
 class Transition(FinitePrediction):
-    """Logits of p(x_s | x_t) for one grid pair (s, t), over all states."""
+    """Logits of p(x_s | x_t) for one grid pair (s, t), over all states (eq:condition-reversal-nn-disc)."""
 
     tied_to_grid = True
 

@@ -1,7 +1,7 @@
 """Categories with one noise law p for all times: masking, uniform noise, and any other law.
 
     Q_{t|s} = alpha_{t|s} I + (1 - alpha_{t|s}) p 1^T                            (eq:interpolation-discretediff)
-    R_t     = -(alpha'/alpha) (p 1^T - I)
+    R_t     = -(alpha'/alpha) (p 1^T - I)                                           (eq:Rate-matrix-expression)
 
 Masking adds one state, whose index is `size`, and has p = delta_MASK; predictions carry no mass on MASK.  `Uniform` has
 p = 1/K over the data's own categories.  `Interpolation` takes any law of `noise_laws`.

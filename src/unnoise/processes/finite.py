@@ -3,15 +3,15 @@
 A family says, per coordinate and in logarithms,
 
     log_evidence(x_t, s, t)   log q(x_t | x_s = a) for every a       (a row of Q_{t|s})
-    log_push(log_v, s, t)     log (Q_{t|s} v)
+    log_push(log_v, s, t)     log (Q_{t|s} v)                         (eq:t|s-dt-dp-transition, eq:marginal-with-Q)
     log_rates_into(x, t)      log R_t(x, y) for every y != x         (rates y -> x)
-    log_rates_from(x, t)      log R_t(y, x) for every y != x         (rates x -> y)
+    log_rates_from(x, t)      log R_t(y, x) for every y != x         (rates x -> y; eq:def-transition-rate-matrix)
 
 where s = None means from the data.  Everything else follows: with m = Q_t theta the law of x_t^k that a clean law theta
 implies, and R(y, x) the rate x -> y (row = destination),
 
     q(x_s | x_t, x_0)   = q(x_t | x_s) q(x_s | x_0) / q(x_t | x_0)                          (eq:discrete-time-reversal)
-    R0(y, x_t)          = R_t(x_t, y) q(y | x_0) / q(x_t | x_0)
+    R0(y, x_t)          = R_t(x_t, y) q(y | x_0) / q(x_t | x_0)                                (eq:reverse-rate-matrix)
     reverse from theta:   R_t(x_t, y) m(y)/m(x_t),   and   q(x_t | x_s) (Q_s theta)(x_s), normalised.
 
 The source y of a reverse jump is what one conditions on (the print of eq:seq-reverse-posterior has the target).
@@ -44,7 +44,11 @@ def at(log_values: Float[Tensor, "*batch size"], x: Int[Tensor, "*batch"]) -> Fl
 
 
 class FiniteProcess(Process):
-    """A process that noises categories independently per coordinate."""
+    """A process that noises categories independently per coordinate.
+
+    So its kernels are Kronecker products (eq:seq-transition-matrix), and given x_0 so is the reverse
+    (eq:reverse-kernel-factorised).
+    """
 
     space: Finite
     state_space: Finite
@@ -95,12 +99,18 @@ class FiniteProcess(Process):
         return Local(log_rates=self.log_rates_from(x, t))
 
     def reverse_local(self, x_t: Tensor, log_theta: Tensor, t: Tree) -> Local:
-        """Reverse rates R_t(x_t, y) m(y)/m(x_t) with m = Q_t theta."""
+        """Reverse rates R_t(x_t, y) m(y)/m(x_t) with m = Q_t theta.
+
+        With the true leave-one-out theta they are eq:seq-reverse-posterior and eq:Reverse-R-with-posterior.
+        """
         log_m = self.log_push(self.widen(log_theta), None, t)
         return self.reverse_local_from_ratio(x_t, log_m - at(log_m, x_t), t)
 
     def reverse_local_from_ratio(self, x_t: Tensor, log_ratio: Tensor, t: Tree) -> Local:
-        """Reverse rates R_t(x_t, y) q(y)/q(x_t), zero where the forward process never goes y -> x_t."""
+        """Reverse rates R_t(x_t, y) q(y)/q(x_t), zero where the forward process never goes y -> x_t.
+
+        With the true ratios eq:seq-reverse-hamming1, with a model's eq:learned-reverse-rate-ratio.
+        """
         into = self.log_rates_into(x_t, t)
         log_rates = torch.where(into > LOG_ZERO / 2, into + log_ratio, LOG_ZERO)
         return Local(log_rates=without_self(log_rates, x_t))

@@ -125,7 +125,8 @@ class Gaussian(Process):
     def reverse_local(self, x_t: Tensor, c_score: Tensor, t: Tensor) -> Local:
         """Drift -f + g^2 C score and diffusion g^2 C, coefficients and state at the same instant (eq:ct-score-param).
 
-        `c_score` is C score, which is the score itself where the noise is independent.
+        `c_score` is C score, which is the score itself where the noise is independent.  With the true score this is the
+        reversal (eq:reverse-SDE, eq:reversed-generator-closed-form).
         """
         forward = self.local(x_t, t)
         return Local(forward.diffusion * c_score - forward.drift, forward.diffusion, covariance=self.covariance)

@@ -1,6 +1,6 @@
-"""A chain by its matrices: any Q_{i|i-1} for i = 1 ... T, such as those of D3PM.
+"""A chain by its matrices: any Q_{i|i-1} for i = 1 ... T (eq:def-transition-matrix), such as those of D3PM.
 
-    Q_{j|i} = Q_{j|j-1} ... Q_{i+1|i}         (the latest factor stands on the left)
+    Q_{j|i} = Q_{j|j-1} ... Q_{i+1|i}         (the latest factor stands on the left, eq:t|s-dt-dp-transition)
 
 There need be no process in continuous time behind it, so it has no generator: what asks for one is refused by name, and
 its bound is the sum of T divergences of kernels.  Entry [y, x] of a matrix is the probability of x -> y.

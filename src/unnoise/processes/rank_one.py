@@ -2,7 +2,7 @@
 
     Q_{t|s} = alpha_{t|s} I + f_{t|s} 1^T,      f_{t|s} >= 0 sums to 1 - alpha_{t|s}
     R_t     = r_t 1^T - (sum r_t) I,            r_t(y) the rate of jumps to y, whatever the value was
-    Q^-1 q  = (q - f sum q) / alpha_{t|s}
+    Q^-1 q  = (q - f sum q) / alpha_{t|s}                                                       (eq:Qt-inverse)
 
 so a kernel, its inverse, its generator and the reverse of each cost O(K) per coordinate.  With one noise law p for all
 times (eq:interpolation-discretediff) f_{t|s} = (1 - alpha_{t|s}) p and r_t = -(alpha'/alpha) p.
@@ -98,7 +98,10 @@ class RankOne(FiniteProcess):
         return log_mix(keep.unsqueeze(-1), log_v, total, self.log_fresh(like, s, t, log_v.dtype))
 
     def reverse_step(self, x_t: Tensor, log_theta: Tensor, s: Tree, t: Tree) -> Categorical:
-        """q(x_t | x_s) is the same for every x_s but x_t itself: one entry of Q_s theta is raised."""
+        """q(x_t | x_s) is the same for every x_s but x_t itself: one entry of Q_s theta is raised.
+
+        With theta = e_{x_0} it is eq:discrete-time-reversal-interpolationview.
+        """
         ordered(self.times(s, x_t, "s"), self.times(t, x_t))
         log_prior = self.log_push(self.widen(log_theta), None, s)
         keep, _ = self.log_coefficients(x_t, s, t, torch.float64)
@@ -147,7 +150,7 @@ class RankOne(FiniteProcess):
 
 
 class FixedNoise(RankOne):
-    """One noise law p for all times: f_{t|s} = (1 - alpha_{t|s}) p."""
+    """One noise law p for all times: f_{t|s} = (1 - alpha_{t|s}) p (eq:Qt|s-formula)."""
 
     def __init__(self, space: Finite, noise: NoiseLaw, schedule: Schedule | None):
         super().__init__(space, noise.states, schedule)
@@ -175,7 +178,7 @@ class FixedNoise(RankOne):
         return renew + self.noise.log_prob(x, dtype)
 
     def log_jump(self, x: Tensor, t: Tree, dtype: torch.dtype) -> Tensor:
-        """log of -alpha'/alpha, the rate at which values are drawn afresh."""
+        """log of -alpha'/alpha, the rate at which values are drawn afresh (eq:Rate-matrix-expression)."""
         t = self.times(t, x)
         log_rate = log_coefficient(-self.schedule.d_alpha(t)) - log_coefficient(self.schedule.alpha(t))
         return self.coefficient(log_rate, x, dtype)
@@ -208,7 +211,10 @@ class FixedNoise(RankOne):
 
 
 class Interpolated(Categorical):
-    """alpha e_x + f, kept as its parts: the dense vector is formed only when asked for."""
+    """alpha e_x + f, kept as its parts: the dense vector is formed only when asked for.
+
+    From the data it is eq:forward-transition-interpolation-discretediff.
+    """
 
     def __init__(self, process: RankOne, x: Tensor, s: Tree | None, t: Tree):
         self.process, self.x, self.s, self.t, self.dtype = process, x, s, t, float_dtype(t)

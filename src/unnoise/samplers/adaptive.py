@@ -1,6 +1,6 @@
 """The probability flow, by steps that every sample chooses for itself.
 
-    dx/dt = u(x, t) = alpha' x_0(x, t) + sigma' eps(x, t),
+    dx/dt = u(x, t) = alpha' x_0(x, t) + sigma' eps(x, t),                        (eq:reverse-ODE)
 
 the `Flow` form of what the network says, whatever it predicts.  Its solution from noise to data has the marginals of the
 process where the network is exact.  The integrator is `runge_kutta`: order 5, a step size per row, and rows that have

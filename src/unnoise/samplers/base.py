@@ -207,7 +207,7 @@ class OneStep(Stepping):
 
 
 class Ancestral(OneStep):
-    """The model's own kernel p(x_s | x_t), drawn: for every process and prediction that has one.
+    """The model's own kernel p(x_s | x_t), drawn: for every process and prediction that has one (eq:reverse_p_theta_dt).
 
     On numbers the variance is the denoiser's (posterior, forward, learned, optimal).  On categories the kernel factorises
     over coordinates: exact for one coordinate, of order 1 for several.  On interpolating noise it is Tweedie tau-leaping.

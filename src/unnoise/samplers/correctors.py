@@ -5,6 +5,7 @@ stationary law, and so draws any other law nearer to it:
 
     numbers       dx = C score dtau + sqrt(2) L dw               Langevin, with the covariance C = L L^T of the noise
     categories    jumps at the rates R_s + R^_s                  forward and reverse: in detailed balance with q_s
+                                                                 (eq:detailed-balance-discrete)
 
 both discretised.  With C score = (alpha D - x)/sigma^2 and a pseudo-time kappa sigma^2 a Langevin move is
 

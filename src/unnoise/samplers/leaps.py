@@ -25,7 +25,7 @@ one step differs from the exact flow by
 
 for a test function phi.  The bracket is a mixed second difference: 0 for the means of single coordinates, not for a law.
 
-Which rates?  The reversal R^, or one of the family with the same marginals,
+Which rates?  The reversal R^, or one of the family with the same marginals (eq:reverse-rate-family),
 
     (1 + gamma) R^ + gamma R        (R + R^ is in detailed balance with q_t: more jumps)
     [R^ - R]_+                      (`minimal=True`: edge by edge the fewest jumps; the plain reversal has them only where

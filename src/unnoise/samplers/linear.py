@@ -236,7 +236,10 @@ class DDIM(LinearMethod):
 
 
 class EulerMaruyama(LinearMethod):
-    """Plain Euler steps of the reverse SDE with stochasticity eta; eta = 0 is Euler on the probability flow."""
+    """Plain Euler steps of the reverse SDE with stochasticity eta; eta = 0 is Euler on the probability flow.
+
+    eta = 1 is eq:reverse-SDE, and every eta is eq:reverseKFE-trick with C = eta^2/2.
+    """
 
     def __init__(self, eta: float = 1.0):
         if not eta >= 0:

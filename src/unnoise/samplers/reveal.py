@@ -57,7 +57,7 @@ class Revealing(Sampler):
 
 
 class Reveal(Revealing):
-    """The factorised kernel on a grid, by plan.
+    """The factorised kernel on a grid, by plan (eq:discrete-time-reversal-maskdiff).
 
     `by` chooses which masked coordinates a step reveals: "random" is the process itself; "confidence", "margin", "entropy"
     keep the number that the plan has for each row, and reveal those that the network is surest of.  They have no law.

@@ -14,7 +14,8 @@ any whole multiple of the rows at hand: every row n times, one after another.
 
 What a space does not answer raises, and names the space and what to write.
 
-The distance of the true reverse process (conditioned on x_0) from the model's is the ELBO's integrand in every space:
+The distance of the true reverse process (conditioned on x_0) from the model's is the ELBO's integrand in every space
+(eq:ELBO-generator-Dynkin):
 
     1/2 (b_0 - b_m) . a^-1 (b_0 - b_m)  +  sum_y [ R_m - R_0 + R_0 log(R_0 / R_m) ]           (0 log 0 = 0)
 

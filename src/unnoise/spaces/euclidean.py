@@ -157,7 +157,7 @@ def jumped(jumps: JumpKernel, x: Tensor, h: Tensor, noise: NoiseSource) -> Tenso
 
 
 def drift_divergence(true: Local, model: Local) -> Float[Tensor, "batch"]:
-    """1/2 gap . a^-1 gap; infinite where there is a gap and no diffusion."""
+    """1/2 gap . a^-1 gap (eq:score-diff-squared); infinite where there is a gap and no diffusion."""
     first, second = (0.0 if local.drift is None else local.drift for local in (true, model))
     gap: Tensor = first - second  # type: ignore[assignment,operator]
     if true.covariance is not None:

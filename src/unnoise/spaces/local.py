@@ -96,7 +96,10 @@ class AddedJumps(JumpKernel):
 
 @dataclass(frozen=True)
 class Local:
-    """Drift, diffusion and jumps at the rows of a batch; None where there is none."""
+    """Drift, diffusion and jumps at the rows of a batch; None where there is none.
+
+    The first two are an SDE (eq:sde-continuous-diff), the rates a jump process (eq:ctmc-transition, eq:forward-decomp).
+    """
 
     drift: Tensor | None = None
     diffusion: Tensor | None = None
@@ -144,6 +147,6 @@ def without_self(log_rates: Float[Tensor, "*batch size"], x: Int[Tensor, "*batch
 
 
 def jump_divergence(log_true: Tensor, log_model: Tensor) -> Tensor:
-    """sum_y [R_m - R_0 + R_0 log(R_0/R_m)] over the last axis."""
+    """sum_y [R_m - R_0 + R_0 log(R_0/R_m)] over the last axis (eq:discrete-combined, eq:discrete-elbo-expanded-step)."""
     true, model = log_true.exp(), log_model.exp()
     return (model - true + true * (log_true - log_model)).sum(-1)

@@ -171,6 +171,7 @@ def _leaf_decoders(process: Process) -> dict[str, decoders.Decoder]:
 
 
 def two_inequalities(place: Place, which: str, ours: Tensor, exact: Tensor, scale: float) -> Iterator[Row]:
+    """The bound is above -log p of the model's own law (eq:marginal-path-inequality), so exp(-bound) sums to at most 1."""
     yield place.at_most(f"-log p(x) of the model's own law <= bound, {which}", ours, exact, 1e-7)
     mass = (-ours).exp().sum()
     yield place.at_most(f"sum_x exp(-bound) <= 1, {which}", 1.0, mass, 1e-9)

@@ -44,7 +44,7 @@ def gaussian_kernels(subject: Subject) -> Iterator[Row]:
 
 
 def _gaussian_composition(process: Gaussian, place: Place, x0, spread, r, s, t, where) -> Iterator[Row]:
-    """int q(x_t | x_s) q(x_s | x_r) dx_s, by the trapezoidal rule around the peak of the integrand."""
+    """int q(x_t | x_s) q(x_s | x_r) dx_s (eq:CK), by the trapezoidal rule around the peak of the integrand."""
     x0 = x0 * (100 * process.transition(x0, r, t).std).clamp_max(1)  # else x itself is rounded by more than is tested
     direct = process.transition(x0, r, t)
     middle = process.transition(x0, r, s)
