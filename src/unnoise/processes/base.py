@@ -9,10 +9,11 @@ Every process answers the same questions, for any s < t in [0, 1]:
     local(x, t), generator(t)   drift, diffusion and jumps
     reverse(x_t, x0, t)         the reverse process conditioned on x_0: generator and kernel
 
+What a process does not answer raises, and names the process and what to write.  The reverse process conditioned on x_0 is
+the generator reversed under the marginal, unless a family has a closed form.
+
 Processes are modules, so that learned schedules are trained with the network that uses them.
 """
-
-from abc import abstractmethod
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ from unnoise.generators import Generator, Reversal
 from unnoise.laws import Law
 from unnoise.shapes import Tree
 from unnoise.spaces import Space
-from unnoise.tree import first_leaf
+from unnoise.tree import batch_size, first_leaf, repeat_rows
 
 
 class Process(nn.Module):
@@ -44,48 +45,62 @@ class Process(nn.Module):
         """The process in continuous time: of a chain the one it restricts, else itself."""
         return self
 
-    @abstractmethod
-    def prior(self, rows: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Law: ...
+    def prior(self, rows: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Law:
+        raise self.unanswered("prior(rows, dtype, device)", "the law p_1 that sampling starts from")
 
-    @abstractmethod
-    def marginal(self, x0: Tree, t: Tree) -> Law: ...
+    def marginal(self, x0: Tree, t: Tree) -> Law:
+        raise self.unanswered("marginal(x0, t)", "the law q(x_t | x_0)")
 
-    @abstractmethod
-    def transition(self, x_s: Tree, s: Tree, t: Tree) -> Law: ...
+    def transition(self, x_s: Tree, s: Tree, t: Tree) -> Law:
+        raise self.unanswered("transition(x_s, s, t)", "the law q(x_t | x_s)")
 
-    @abstractmethod
-    def posterior(self, x_t: Tree, x0: Tree, s: Tree, t: Tree) -> Law: ...
+    def posterior(self, x_t: Tree, x0: Tree, s: Tree, t: Tree) -> Law:
+        raise self.unanswered("posterior(x_t, x0, s, t)", "the law q(x_s | x_t, x_0)")
 
-    @abstractmethod
     def local(self, x: Tree, t: Tree) -> Tree:
         """The forward generator's data at each row."""
+        raise self.unanswered("local(x, t)", "drift, diffusion and jumps of its generator")
 
     def conditioned_local(self, x_t: Tree, x0: Tree, t: Tree) -> Tree:
-        """The data of the reverse generator conditioned on x_0."""
-        return self.reverse(x_t, x0, t).local()
+        """The data of the reverse generator conditioned on x_0: the generator reversed under q(x_t | x_0)."""
 
-    @abstractmethod
-    def reverse(self, x_t: Tree, x0: Tree, t: Tree) -> Reversal: ...
+        def forward(x: Tree) -> Tree:
+            return self.local(x, spread_times(t, batch_size(x_t), batch_size(x)))
 
-    @abstractmethod
+        def log_q(x: Tree) -> Tensor:
+            times = batch_size(x) // batch_size(x_t)
+            data = x0 if times == 1 else repeat_rows(x0, times)
+            return self.marginal(data, spread_times(t, batch_size(x_t), batch_size(x))).log_prob(x)
+
+        return Generator(self.state_space, forward).reversed(log_q).local(x_t)
+
+    def reverse(self, x_t: Tree, x0: Tree, t: Tree) -> Reversal:
+        """The reverse process conditioned on x_0, seen from (x_t, t)."""
+        return Conditioned(self, x_t, x0, t)
+
     def noiseless(self, t: float) -> bool:
         """Whether x_t = x_0 at this time."""
+        return False
 
-    @abstractmethod
     def movable(self, x_t: Tree) -> Tree:
-        """Which coordinates the reverse process can still change."""
+        """Which coordinates the reverse process can still change: all, unless noise is absorbing."""
+        return torch.ones_like(x_t, dtype=torch.bool)
 
-    @abstractmethod
     def support(self, x0: Tree, t: Tree) -> tuple[Tree, Tensor]:
         """Nodes [nodes, batch, *shape] and log-weights [nodes, batch] of an exact expectation over q(x_t | x_0)."""
+        raise self.unanswered("support(x0, t)", "nodes and log-weights of an exact expectation over q(x_t | x_0)")
 
-    @abstractmethod
     def push(self, q: Tree, s: Tree, t: Tree) -> Tree:
         """Carry a law from s to t: log-probabilities on finite spaces, (mean, variance) on Euclidean ones."""
+        raise self.unanswered("push(q, s, t)", "how a law is carried from s to t")
 
-    @abstractmethod
     def inverse(self, q: Tree, s: Tree, t: Tree) -> Tree:
         """Carry a law from t back to s by the inverse kernel; undoes `push`.  Finite spaces: probabilities."""
+        raise self.unanswered("inverse(q, s, t)", "how a law is carried from t back to s")
+
+    def unanswered(self, method: str, what: str) -> TypeError:
+        name = type(self).__name__
+        return TypeError(f"the process {name} does not say {what}: write the method {method} of the class {name}")
 
     def prior_kl(self, x0: Tree, t: Tree = 1.0) -> Tensor:
         """KL(q(x_t | x_0) || p_1): the first term of the bound."""
@@ -112,3 +127,9 @@ class Conditioned(Reversal):
 
     def step(self, s: Tree) -> Law:
         return self.process.posterior(self.x_t, self.x0, s, self.t)
+
+
+def spread_times(t: Tree, rows: int, wanted: int) -> Tree:
+    """Times of a batch for one in which every row stands several times over."""
+    one_each = isinstance(t, Tensor) and t.ndim and len(t) == rows
+    return t.repeat_interleave(wanted // rows) if one_each and wanted != rows else t

@@ -25,9 +25,9 @@ from torch import Tensor
 
 from unnoise.checks import as_times, may_read, ordered
 from unnoise.count_laws import CountLaw, Tabulated, Thinned, spread
-from unnoise.generators import Local, Reversal
+from unnoise.generators import Local
 from unnoise.laws import LOG_ZERO, log_coefficient, log_of
-from unnoise.processes.base import Conditioned, Process
+from unnoise.processes.base import Process
 from unnoise.processes.product import NODES
 from unnoise.schedules import Linear, Schedule
 from unnoise.shapes import Float, Tree
@@ -147,14 +147,8 @@ class Thinning(Process):
         up = torch.where(possible, log_c + log_of((x_t + 1).double()) + above - here, LOG_ZERO)
         return Local(log_rates=torch.stack([torch.where(x_t > 0, down, LOG_ZERO), up], -1))
 
-    def reverse(self, x_t: Tree, x0: Tree, t: Tree) -> Reversal:
-        return Conditioned(self, x_t, x0, t)
-
     def noiseless(self, t: float) -> bool:
         return bool((self.schedule.beta(t) <= 0).all())
-
-    def movable(self, x_t: Tree) -> Tree:
-        return torch.ones_like(x_t, dtype=torch.bool)
 
     def support(self, x0: Tree, t: Tree) -> tuple[Tree, Tensor]:
         """Every count from 0 to where less than 1e-17 of the mass is left."""

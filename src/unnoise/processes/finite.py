@@ -24,10 +24,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unnoise.checks import as_times, ordered
-from unnoise.generators import Local, Reversal
+from unnoise.generators import Local
 from unnoise.generators.local import without_self
 from unnoise.laws import LOG_ZERO, Categorical
-from unnoise.processes.base import Conditioned, Process
+from unnoise.processes.base import Process
 from unnoise.shapes import Float, Int, Tree
 from unnoise.spaces import Finite
 
@@ -117,9 +117,6 @@ class FiniteProcess(Process):
 
     def conditioned_local(self, x_t: Tree, x0: Tree, t: Tree) -> Tree:
         return self.reverse_local(x_t, self.log_one_hot(x0, float_dtype(t)), t)
-
-    def reverse(self, x_t: Tree, x0: Tree, t: Tree) -> Reversal:
-        return Conditioned(self, x_t, x0, t)
 
     def noiseless(self, t: float) -> bool:
         """The first categories are still themselves with probability one (a row each, never K of them)."""

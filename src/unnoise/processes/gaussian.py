@@ -28,9 +28,9 @@ from torch import Tensor
 
 from unnoise.checks import as_times, may_read, ordered
 from unnoise.covariance import Covariance
-from unnoise.generators import Local, Reversal
+from unnoise.generators import Local
 from unnoise.laws import Law, Normal
-from unnoise.processes.base import Conditioned, Process
+from unnoise.processes.base import Process
 from unnoise.schedules import Cosine, Schedule
 from unnoise.shapes import Tree
 from unnoise.spaces import Euclidean
@@ -136,14 +136,8 @@ class Gaussian(Process):
         alpha, sigma = (self.coefficient(c, x_t) for c in (self.schedule.alpha(t), self.schedule.sigma(t)))
         return self.reverse_local(x_t, (alpha * x0 - x_t) / sigma.square(), t)
 
-    def reverse(self, x_t: Tree, x0: Tree, t: Tree) -> Reversal:
-        return Conditioned(self, x_t, x0, t)
-
     def noiseless(self, t: float) -> bool:
         return bool((self.schedule.sigma(t) <= 0).all())
-
-    def movable(self, x_t: Tree) -> Tree:
-        return torch.ones_like(x_t, dtype=torch.bool)
 
     def support(self, x0: Tree, t: Tree) -> tuple[Tree, Tensor]:
         """The trapezoidal rule in eps, which converges geometrically for the smooth integrands met here."""
