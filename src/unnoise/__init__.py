@@ -10,8 +10,8 @@ from typing import Any
 from unnoise import generators, likelihoods, objectives, oracles, processes, samplers, schedules, spaces, tree
 from unnoise.conditions import Shared
 from unnoise.covariance import Covariance, Stationary
-from unnoise.denoiser import Denoiser, fit_variance
-from unnoise.generators import Generator, divergence
+from unnoise.denoiser import AnyDenoiser, Denoiser, fit_variance
+from unnoise.generators import Generator, Local, divergence
 from unnoise.likelihoods import Dequantised, Enumeration, PathWeighted, ProbabilityFlow, likelihood
 from unnoise.noise import NoiseSource
 from unnoise.objectives import (
@@ -33,6 +33,7 @@ from unnoise.predictions import (
     CountRatio,
     Energy,
     Flow,
+    FromMarginal,
     InexactConversion,
     Intensity,
     Mean,
@@ -68,7 +69,7 @@ from unnoise.processes import (
     rate_matrices,
 )
 from unnoise.samplers import sample
-from unnoise.spaces import Counts, Euclidean, Finite
+from unnoise.spaces import Counts, Euclidean, Finite, JumpKernel, Space
 
 __version__ = "0.1.0"
 
@@ -86,6 +87,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "AnyDenoiser",
     "BirthDeath",
     "Chain",
     "Clean",
@@ -102,12 +104,15 @@ __all__ = [
     "Finite",
     "FiniteProcess",
     "Flow",
+    "FromMarginal",
     "Gaussian",
     "Generator",
     "Grid",
     "Importance",
     "InexactConversion",
     "Intensity",
+    "JumpKernel",
+    "Local",
     "Interpolation",
     "Masking",
     "MatrixChain",
@@ -131,6 +136,7 @@ __all__ = [
     "Remaining",
     "Score",
     "Shared",
+    "Space",
     "Stationary",
     "Stratified",
     "Terms",

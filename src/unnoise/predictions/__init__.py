@@ -6,6 +6,7 @@ from unnoise.predictions.continuous import Clean, ContinuousPrediction, Flow, Me
 from unnoise.predictions.counts import CountPrediction, CountRatio, Intensity, Remaining
 from unnoise.predictions.energy import Energy
 from unnoise.predictions.finite import FinitePrediction, Posterior, Rates, Ratio, RawPosterior, Transition
+from unnoise.predictions.from_marginal import FromMarginal
 from unnoise.predictions.product import ProductPrediction
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Energy",
     "FinitePrediction",
     "Flow",
+    "FromMarginal",
     "InexactConversion",
     "Intensity",
     "Mean",

@@ -15,6 +15,8 @@ the generator reversed under the marginal, unless a family has a closed form.
 Processes are modules, so that learned schedules are trained with the network that uses them.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -63,16 +65,22 @@ class Process(nn.Module):
 
     def conditioned_local(self, x_t: Tree, x0: Tree, t: Tree) -> Tree:
         """The data of the reverse generator conditioned on x_0: the generator reversed under q(x_t | x_0)."""
+        rows = batch_size(x_t)
 
-        def forward(x: Tree) -> Tree:
-            return self.local(x, spread_times(t, batch_size(x_t), batch_size(x)))
+        def log_q(x: Tree, t: Tree) -> Tensor:
+            times = batch_size(x) // rows
+            return self.marginal(x0 if times == 1 else repeat_rows(x0, times), t).log_prob(x)
 
-        def log_q(x: Tree) -> Tensor:
-            times = batch_size(x) // batch_size(x_t)
-            data = x0 if times == 1 else repeat_rows(x0, times)
-            return self.marginal(data, spread_times(t, batch_size(x_t), batch_size(x))).log_prob(x)
+        return self.reversed_local(log_q, x_t, t)
 
-        return Generator(self.state_space, forward).reversed(log_q).local(x_t)
+    def reversed_local(self, log_q: Callable[[Tree, Tree], Tensor], x_t: Tree, t: Tree) -> Tree:
+        """The data at (x_t, t) of the generator run backwards under the densities exp log_q(x, t)."""
+
+        def clock(x: Tree) -> Tree:
+            return spread_times(t, batch_size(x_t), batch_size(x))
+
+        forward = Generator(self.state_space, lambda x: self.local(x, clock(x)))
+        return forward.reversed(lambda x: log_q(x, clock(x))).local(x_t)
 
     def reverse(self, x_t: Tree, x0: Tree, t: Tree) -> Reversal:
         """The reverse process conditioned on x_0, seen from (x_t, t)."""
