@@ -2,8 +2,8 @@
 
     x_t = x_0 + sqrt(v_t) eps  (mod 2 pi),        v_t = 16 t,        q(x_t | x_0) = the wrapped normal law
 
-Angles are numbers that close on themselves, so the space is `Euclidean` with `project`: a generator acts on it as on numbers,
-and a step wraps around.  The conditioned reverse needs no formula: it is the generator reversed under q(x_t | x_0).
+Angles are numbers that close on themselves, so the space is `Euclidean` with `project`: a generator acts on it as on
+numbers, and a step wraps around.  The conditioned reverse needs no formula: it is the generator reversed under q(x_t | x_0).
 By t = 1 the angle is all but uniform (e^{-8} of its first harmonic is left), and the prior is uniform.
 
 The data is a mixture of wrapped normal laws, which stays one when it is noised.
