@@ -48,6 +48,7 @@ def run_page(text: str, name: str) -> int:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "examples"))  # pages import the modules that they show
     run_page(page.read_text(encoding="utf-8"), page.name)
 
 
