@@ -7,10 +7,10 @@ categories and any product of them under one theory and one API.
 from importlib import import_module
 from typing import Any
 
-from unnoise import generators, likelihoods, objectives, oracles, processes, samplers, schedules, spaces, tree
+from unnoise import generators, likelihoods, objectives, oracles, predictions, processes, samplers, schedules, spaces, tree
 from unnoise.conditions import Shared
 from unnoise.covariance import Covariance, Stationary
-from unnoise.denoiser import Denoiser, fit_variance
+from unnoise.denoiser import AnyDenoiser, Denoiser, fit_variance
 from unnoise.generators import Generator, divergence
 from unnoise.likelihoods import Dequantised, Enumeration, PathWeighted, ProbabilityFlow, likelihood
 from unnoise.noise import NoiseSource
@@ -86,6 +86,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "AnyDenoiser",
     "BirthDeath",
     "Chain",
     "Clean",
@@ -150,6 +151,7 @@ __all__ = [
     "noise_laws",
     "objectives",
     "oracles",
+    "predictions",
     "processes",
     "rate_matrices",
     "sample",

@@ -1,11 +1,12 @@
 """Typed network outputs and the exact conversions between them."""
 
 from unnoise.predictions import variance as variances
-from unnoise.predictions.base import InexactConversion, Prediction
+from unnoise.predictions.base import InexactConversion, Prediction, Reading
 from unnoise.predictions.continuous import Clean, ContinuousPrediction, Flow, Mean, Noise, Score, Velocity
 from unnoise.predictions.counts import CountPrediction, CountRatio, Intensity, Remaining
-from unnoise.predictions.energy import Energy
+from unnoise.predictions.energy import Energy, difference_kind
 from unnoise.predictions.finite import FinitePrediction, Posterior, Rates, Ratio, RawPosterior, Transition
+from unnoise.predictions.kinds import Kinds, admitted_kinds, default_kind, resolve_kinds
 from unnoise.predictions.product import ProductPrediction
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Flow",
     "InexactConversion",
     "Intensity",
+    "Kinds",
     "Mean",
     "Noise",
     "Posterior",
@@ -26,9 +28,14 @@ __all__ = [
     "Rates",
     "Ratio",
     "RawPosterior",
+    "Reading",
     "Remaining",
     "Score",
     "Transition",
     "Velocity",
+    "admitted_kinds",
+    "default_kind",
+    "difference_kind",
+    "resolve_kinds",
     "variances",
 ]

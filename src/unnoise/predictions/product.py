@@ -19,6 +19,9 @@ class ProductPrediction(ProductReversal, Prediction):
     def tied_to_grid(self) -> bool:  # type: ignore[override]
         return any(leaf.tied_to_grid for leaf in self.leaves.values())
 
+    def clean(self) -> dict[str, Tree]:
+        return {name: leaf.clean() for name, leaf in self.leaves.items()}
+
     def __getitem__(self, name: str) -> Prediction:
         return self.leaves[name]
 
