@@ -1,6 +1,7 @@
 """Typed network outputs and the exact conversions between them."""
 
 from unnoise.predictions import variance as variances
+from unnoise.predictions.algebra import combine, combine_leaf, tilt
 from unnoise.predictions.base import InexactConversion, Prediction, Reading
 from unnoise.predictions.continuous import Clean, ContinuousPrediction, Flow, Mean, Noise, Score, Velocity
 from unnoise.predictions.counts import CountPrediction, CountRatio, Intensity, Remaining
@@ -34,8 +35,11 @@ __all__ = [
     "Transition",
     "Velocity",
     "admitted_kinds",
+    "combine",
+    "combine_leaf",
     "default_kind",
     "difference_kind",
     "resolve_kinds",
+    "tilt",
     "variances",
 ]

@@ -15,6 +15,7 @@ A kind, the class itself, says what a denoiser must know before there is a predi
 
 from abc import abstractmethod
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -93,6 +94,18 @@ class Prediction(Reversal):
     @abstractmethod
     def to(self, kind: type[Kind], **options) -> Kind:
         """The same prediction as another kind."""
+
+    def with_value(self: Kind, value: Any) -> Kind:
+        """The same kind at the same state and time, with another value (a dict by leaf on a product)."""
+        own = copy(self)
+        own.value = value  # type: ignore[attr-defined]
+        return own
+
+    def at(self: Kind, t: Tree) -> Kind:
+        """The same value, said of another time: one per row, or on a product a dict by leaf."""
+        own = copy(self)
+        own.t = t
+        return own
 
     def by_leaf(self) -> "Prediction":
         """The same as a value for each leaf; itself, unless it is joint."""

@@ -118,6 +118,14 @@ class Energy(Prediction):
         """That of its differences."""
         return difference_kind(process).cutoff(process)
 
+    def with_value(self, value: Function) -> Any:
+        """Another function."""
+        return type(self)(value, self.process, self.x_t, self.t, self.variance)
+
+    def at(self, t: Tree) -> Any:
+        """The same function, said to be of another time."""
+        return type(self)(self.function, self.process, self.x_t, t, self.variance)
+
     @property
     def value(self) -> Float[Tensor, "batch"]:
         return _at_least_single(self.function(self.x_t, None))

@@ -81,6 +81,9 @@ class FinitePrediction(Prediction):
         self.process, self.x_t = process, x_t
         self.t = as_times(t, x_t.shape[0], x_t.device)
 
+    def with_value(self, value: Tensor) -> Any:
+        return super().with_value(value if value.dtype in (torch.float32, torch.float64) else value.float())
+
     @abstractmethod
     def log_ratio(self) -> Tensor:
         """log q(y)/q(x_t) for every y, meaningful where the forward process goes y -> x_t."""
@@ -168,6 +171,12 @@ class Posterior(_CleanLaw):
             super().__init__(value, process, x_t, t)
         else:
             self.process, self.x_t, self.t = process, x_t, as_times(t, x_t.shape[0], x_t.device)
+
+    def with_value(self, value: Tensor) -> Any:
+        """Ready logits, whatever it was made of."""
+        own = super().with_value(value)
+        own.head = None
+        return own
 
     def _logits(self, rows: Bool[Tensor, "batch *shape"] | None = None) -> Tensor:
         features = self.features if rows is None else self.features[rows]
