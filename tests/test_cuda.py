@@ -85,7 +85,8 @@ def denoiser_of(kind: str) -> un.Denoiser:
     if kind == "uniform":
         return un.Denoiser(Categories(), un.Uniform(SIZE, (24,), beta))
     if kind == "mixed":
-        return un.Denoiser(Both(), un.Product(x=un.Gaussian((WIDTH,), beta), c=un.Uniform(SIZE, (24,), beta)))
+        product = un.Product(x=un.Gaussian((WIDTH,), beta), c=un.Uniform(SIZE, (24,), beta))
+        return un.Denoiser(Both(), product, {"x": un.Clean})
     return un.Denoiser(Numbers(), un.Gaussian((WIDTH,), beta), predicts=getattr(un, kind))
 
 
@@ -316,7 +317,7 @@ def weights_of(module):
 @pytest.mark.parametrize("optimiser", ["adamw", "muon"])
 @pytest.mark.parametrize("precision", ["no", "bf16"])
 def test_recorded_updates_are_the_plain_ones(name, optimiser, precision):
-    from unnoise.networks.presets import default_network, default_predicts
+    from unnoise.networks.presets import default_network
     from unnoise.training.config import TrainConfig
     from unnoise.training.learner import Learner, accelerator_for
 
@@ -326,7 +327,7 @@ def test_recorded_updates_are_the_plain_ones(name, optimiser, precision):
     found = []
     for capture in (False, True):
         torch.manual_seed(0)
-        denoiser = un.Denoiser(default_network(process, "tiny"), process, default_predicts(process))
+        denoiser = un.Denoiser(default_network(process, "tiny"), process, un.predictions.default_kind(process))
         first = weights_of(denoiser)
         weighting = "cross_entropy" if name == "ordinal images" else "bound"
         how = {"optimiser": optimiser, "precision": precision, "weighting": weighting}

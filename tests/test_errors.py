@@ -50,7 +50,7 @@ numbers, categories = torch.zeros(4, 3), torch.zeros(4, 2, dtype=torch.int64)
 people = {"age": torch.zeros(4, 1), "job": torch.zeros(4, 1, dtype=torch.int64)}
 families = {"age": torch.zeros(4, 1), "rest": {"job": torch.zeros(4, 1, dtype=torch.int64)}}
 
-on_numbers = un.Denoiser(same, gaussian)
+on_numbers = un.Denoiser(same, gaussian, un.Clean)
 on_categories = un.Denoiser(logits(3), masking)
 on_uniform = un.Denoiser(logits(3), uniform)
 on_people = un.Denoiser(Returns(lambda x: {"age": x["age"], "job": torch.zeros(*x["job"].shape, 4)}), product)

@@ -17,7 +17,7 @@ from unnoise.evaluation import likelihood
 from unnoise.evaluation.report import evaluate
 from unnoise.evaluation.sequences import chosen
 from unnoise.likelihoods import Dequantised, UniformDequantisation
-from unnoise.networks.presets import default_network, default_predicts
+from unnoise.networks.presets import default_network
 from unnoise.training.data_order import split
 from unnoise.training.recipes import recipe
 from unnoise.training.run import Run
@@ -27,7 +27,7 @@ LETTERS = Sequences(form="fasta", symbols="characters", alphabet=["A", "C", "G"]
 
 
 def untrained(process: un.Process) -> un.Denoiser:
-    return un.Denoiser(default_network(process, "tiny", seed=0), process, default_predicts(process)).eval()
+    return un.Denoiser(default_network(process, "tiny", seed=0), process, un.predictions.default_kind(process)).eval()
 
 
 def test_few_categories_are_enumerated():

@@ -82,7 +82,7 @@ class Plain(torch.nn.Module):
 
 def mixed(vector=1):
     process = un.Product(c=un.Masking(3, 4), a=un.Gaussian((1,)), b=un.Gaussian((vector,)))
-    return un.Denoiser(Plain(), process)
+    return un.Denoiser(Plain(), process, {"a": un.Clean, "b": un.Clean})
 
 
 def gappy(rows, vector=1):

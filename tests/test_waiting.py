@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import unnoise as un
-from unnoise.networks.presets import default_network, default_predicts
+from unnoise.networks.presets import default_network
 from unnoise.objectives import Observed, Stratified
 from unnoise.self_conditioning import one_pass
 
@@ -56,7 +56,7 @@ PROCESSES = {
 def denoiser_on_meta(process, **options):
     network = default_network(process, "tiny", **options)
     twice = bool(options.get("self_condition"))
-    return un.Denoiser(network, process, default_predicts(process), self_condition=twice).to(META)
+    return un.Denoiser(network, process, un.predictions.default_kind(process), self_condition=twice).to(META)
 
 
 def updated(objective, x0, step):

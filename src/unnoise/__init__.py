@@ -7,7 +7,7 @@ categories and any product of them under one theory and one API.
 from importlib import import_module
 from typing import Any
 
-from unnoise import generators, likelihoods, objectives, oracles, processes, samplers, schedules, spaces, tree
+from unnoise import generators, likelihoods, objectives, oracles, predictions, processes, samplers, schedules, spaces, tree
 from unnoise.conditions import Shared
 from unnoise.covariance import Covariance, Stationary
 from unnoise.denoiser import AnyDenoiser, Denoiser, fit_variance
@@ -156,6 +156,7 @@ __all__ = [
     "noise_laws",
     "objectives",
     "oracles",
+    "predictions",
     "processes",
     "rate_matrices",
     "sample",

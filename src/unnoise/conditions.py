@@ -6,7 +6,8 @@ its tensors: a tensor has one entry per row of the batch.  What is not given row
     condition={"label": labels, "graph": un.Shared(adjacency)},
 
 and is handed to the network as it is, never cut, repeated or counted.  Values that are no tensors (a word, a number, None)
-are shared by nature.  A network gets the values by name: network(x, t, label=..., graph=...).
+are shared by nature.  A network gets the values by name: network(x, t, label=..., graph=...); the names of what it is given
+already are refused.
 
     checked(condition, rows)   the rule, asked at the entrance of bounds, samplers and likelihoods
     rows_of(condition, index)  the share of some rows
@@ -41,7 +42,7 @@ def _map(function: Callable[[Tensor], Any], value: Any) -> Any:
     return function(value) if isinstance(value, Tensor) else value
 
 
-def checked(condition: Condition | None, rows: int) -> dict[str, Any]:
+def checked(condition: Any, rows: int) -> dict[str, Any]:
     """The condition of a batch, or an error that names what breaks the rule."""
     if condition is None:
         return {}
@@ -64,6 +65,11 @@ def _check(value: Any, rows: int, place: str) -> None:
         raise ValueError(
             f"{place} has shape {tuple(value.shape)}, but there are {rows} rows: a tensor has one entry per row; "
             f"mark what all rows share, un.Shared(...)"
+        )
+    elif isinstance(value, list | tuple) and any(isinstance(part, Tensor) for part in value):
+        raise TypeError(
+            f"{place} is a {type(value).__name__} of tensors, whose rows would not be found: pass a dict of them, or mark "
+            f"what all rows share, un.Shared(...)"
         )
 
 
@@ -114,7 +120,7 @@ def moved(condition: Condition, device: torch.device | str) -> dict[str, Any]:
 
     def move(value: Any) -> Any:
         if isinstance(value, Shared):
-            return Shared(value.value.to(device) if isinstance(value.value, Tensor) else value.value)
+            return Shared(move(value.value))
         if isinstance(value, Mapping):
             return {name: move(part) for name, part in value.items()}
         return value.to(device) if isinstance(value, Tensor) else value

@@ -1,54 +1,98 @@
-"""A denoiser: network + process + what the network's numbers mean.
+"""A denoiser: anything with a `process` and `forward(x_t, t, **condition) -> Prediction`.
 
-A network is any module with `forward(x, t, **condition)` that returns a plain tensor (a dict of them on a product); t is
-forward time, one entry per row, or a dict with one entry per leaf where leaves are at different times.  If it also has
-methods `features(x, t, **condition)` and `head(h)`, losses and samplers apply the head only to the rows they need; a part
-(an `nn.Module`) called `features` is something else.
+An oracle, a guided denoiser, a mixture of two and an EMA copy are denoisers.  What samplers and bounds may ask of one beside
+its predictions has answers in `AnyDenoiser` that hold for wrappers, whose inner denoisers are their parts (submodules):
 
-An oracle, a guided denoiser and an EMA copy are denoisers too: all that is asked of one is `process` and
-`forward(x_t, t) -> Prediction`.
+    kinds          what it predicts, a tree over the leaves; None where that is not known before it is asked
+    dtype, device  of its parameters, those of processes left out: where states should be, and in which precision
+    passes         evaluations of networks in one call
+    cutoff         where its bound starts unless told otherwise
+
+`Denoiser` is network + process + what the network's numbers mean.  A network is any module with `forward(x, t, **condition)`
+that returns a plain tensor (a dict of them on a product); t is forward time, one entry per row, or a dict with one entry per
+leaf where leaves are at different times.  If it also has methods `features(x, t, **condition)` and `head(h)`, losses and
+samplers apply the head only to the rows they need; a part (an `nn.Module`) called `features` is something else.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from unnoise.checks import as_times, fits, fits_times, leaf_time
+from unnoise.conditions import Condition, checked, given
+from unnoise.conditions import rows_of as rows_of_condition
 from unnoise.noise import NoiseSource
-from unnoise.predictions import (
-    Clean,
-    ContinuousPrediction,
-    CountPrediction,
-    Energy,
-    FinitePrediction,
-    Intensity,
-    Posterior,
-    Prediction,
-    ProductPrediction,
-    RawPosterior,
-    Remaining,
-    Transition,
-    variances,
-)
+from unnoise.predictions import Clean, Energy, Prediction, ProductPrediction, Reading, variances
+from unnoise.predictions.base import check_output
 from unnoise.predictions.finite import check_kernel
-from unnoise.processes import Chain, FiniteProcess, Gaussian, Process, Product, Thinning
-from unnoise.self_conditioning import check_kinds, estimate, first_pass
+from unnoise.predictions.kinds import Kinds, cutoff_of, resolve_kinds
+from unnoise.processes import Gaussian, Process
+from unnoise.self_conditioning import check_kinds, first_pass
 from unnoise.shapes import Tree
 from unnoise.tree import batch_size, first_leaf, map_leaves
-
-Kinds = Any  # a prediction type, None for the default, or on a product a dict of these by leaf
 
 
 class AnyDenoiser(nn.Module):
     """What bounds, samplers and likelihoods ask for."""
 
     process: Process
+    _kinds: Kinds = None
 
     @abstractmethod
-    def forward(self, x_t: Tree, t: Tree, **condition: Any) -> Prediction: ...
+    def forward(self, x_t: Tree, t: Tree, /, **condition: Any) -> Prediction: ...
+
+    @property
+    def kinds(self) -> Kinds:
+        """The kind of every leaf: as set, else what all inner denoisers of the same process predict, else None."""
+        if self._kinds is not None:
+            return self._kinds
+        told = [inner.kinds if inner.process.base is self.process.base else None for inner in inner_denoisers(self)]
+        return told[0] if told and all(kinds == told[0] for kinds in told) else None
+
+    @kinds.setter
+    def kinds(self, kinds: Kinds) -> None:
+        self._kinds = kinds
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its first parameter of floating point; float64 where it has none."""
+        first = _first_parameter(self)
+        return torch.float64 if first is None else first.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Of its first parameter of floating point; the CPU where it has none."""
+        first = _first_parameter(self)
+        return torch.device("cpu") if first is None else first.device
+
+    @property
+    def passes(self) -> int:
+        """Evaluations of networks in one call: the inner denoisers' together, 1 where there are none."""
+        return sum(inner.passes for inner in inner_denoisers(self)) or 1
+
+    @property
+    def cutoff(self) -> float:
+        """The earliest time that its bound visits: what its kinds allow, and every inner denoiser."""
+        own = cutoff_of(self.process, self.kinds)
+        if self.process.grid is not None:
+            return own
+        return max([own, *(inner.cutoff for inner in inner_denoisers(self))])
+
+
+def inner_denoisers(denoiser: nn.Module) -> list[AnyDenoiser]:
+    """The denoisers among the parts of a module; those inside of them are theirs."""
+    found: list[AnyDenoiser] = []
+    for part in denoiser.children():
+        found += [part] if isinstance(part, AnyDenoiser) else inner_denoisers(part)
+    return found
+
+
+def _first_parameter(denoiser: nn.Module) -> Tensor | None:
+    forward = {id(p) for part in denoiser.modules() if isinstance(part, Process) for p in part.parameters()}
+    return next((p for p in denoiser.parameters() if p.dtype.is_floating_point and id(p) not in forward), None)
 
 
 def rows_of(condition: dict[str, Any], rows: Tensor, count: int) -> dict[str, Any]:
@@ -60,61 +104,28 @@ def rows_of(condition: dict[str, Any], rows: Tensor, count: int) -> dict[str, An
 
 
 def base_process(process: Process) -> Process:
-    return process.process if isinstance(process, Chain) else process
+    return process.base
 
 
-def resolve_kinds(process: Process, predicts: Kinds) -> Any:
-    """The prediction type of every leaf: as named, else `Clean` for numbers, `Posterior` for categories, `Remaining` (under
-    immigration `Intensity`) for counts."""
-    if predicts is Energy:
-        return Energy
-    process = base_process(process)
-    if isinstance(process, Product):
-        if predicts is not None and not isinstance(predicts, dict):
-            raise TypeError(
-                f"predicts = {predicts} on a product: pass a dict with a kind for each of {process.names}, or Energy"
-            )
-        named = predicts or {}
-        joint = [name for name, kind in named.items() if kind is Energy]
-        if joint:
-            raise TypeError(f"predicts names Energy for {joint}, but it is one number for all leaves: pass predicts=Energy")
-        unknown = [name for name in named if name not in process.names]
-        if unknown:
-            raise ValueError(f"predicts names {unknown}; the leaves are {list(process.names)}")
-        return {name: resolve_kinds(leaf, named.get(name)) for name, leaf in process.leaves.items()}
-    if isinstance(process, Thinning):
-        return _count_kind(process, predicts)
-    finite = isinstance(process, FiniteProcess)
-    kind = predicts or (Posterior if finite else Clean)
-    family = FinitePrediction if finite else ContinuousPrediction
-    if not (isinstance(kind, type) and issubclass(kind, family)):
-        name = kind.__name__ if isinstance(kind, type) else repr(kind)
-        choice = "Posterior, RawPosterior, Ratio, Rates" if finite else "Clean, Noise, Score, Velocity, Flow"
-        raise TypeError(f"predicts = {name} does not fit {type(process).__name__}: choose {choice} ...")
-    if not process.has_generator and not issubclass(kind, Posterior | RawPosterior | Transition):
-        raise TypeError(
-            f"predicts = {kind.__name__} speaks of rates, but a chain by matrices has no generator: "
-            f"choose Posterior, RawPosterior or Transition"
-        )
-    return kind
+@runtime_checkable
+class TwoParts(Protocol):
+    """A network that says its features and its head apart."""
+
+    def features(self, x: Tree, t: Tree, **condition: Any) -> Tensor: ...
+
+    def head(self, h: Tensor) -> Tensor: ...
 
 
-def _count_kind(process: Thinning, predicts: Kinds) -> Any:
-    kind = predicts or (Remaining if process.pure_death else Intensity)
-    fits_family = isinstance(kind, type) and issubclass(kind, CountPrediction)
-    if not fits_family or (kind is Remaining and not process.pure_death):
-        name = kind.__name__ if isinstance(kind, type) else repr(kind)
-        choice = "Remaining, Intensity or CountRatio" if process.pure_death else "Intensity or CountRatio"
-        raise TypeError(
-            f"predicts = {name} does not fit Thinning with immigration = {process.immigration:g}: choose {choice}"
-        )
-    return kind
+def has_features(network: nn.Module) -> bool:
+    """Whether it says its features and its head apart; a part of that name would not take the time."""
+    return isinstance(network, TwoParts) and not isinstance(network.features, nn.Module)
 
 
 class Denoiser(AnyDenoiser):
     """`Denoiser(network, process, predicts=Posterior)`.
 
-    `variance` is that of the Gaussian kernel in discrete time, `kernel` how a raw posterior is turned into one.
+    `predicts` is a kind of prediction, by default the process's own (`predictions.default_kind`); on a product a dict by
+    leaf.  `variance` is that of the Gaussian kernel in discrete time, `kernel` how a raw posterior is turned into one.
 
     With `predicts=Energy`, also on a product, the network returns one number per row, log q_t(x) up to a constant.  Scores
     are then its gradients; ratios of d coordinates with K categories are up to d (K - 1) evaluations of it beside the first.
@@ -122,6 +133,9 @@ class Denoiser(AnyDenoiser):
     With `self_condition=True` the network is asked twice, the second time as `network(x_t, t, previous=...)` with its own
     first estimate of x_0 (see `self_conditioning`).
     """
+
+    passes = 1
+    in_two_parts = False  # whether the network has `features` and `head`; asked when it is set
 
     def __init__(
         self,
@@ -137,15 +151,30 @@ class Denoiser(AnyDenoiser):
         self.kinds = resolve_kinds(process, predicts)
         self.variance, self.kernel = variance, check_kernel(kernel)
         if self_condition:
-            check_kinds(self.kinds)
+            check_kinds(process, self.kinds)
         self.self_condition, self.passes = self_condition, 2 if self_condition else 1
 
-    def forward(self, x_t: Tree, t: Tree, **condition: Any) -> Prediction:
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "network":
+            self.in_two_parts = has_features(value)
+
+    def forward(self, x_t: Tree, t: Tree, /, **condition: Any) -> Prediction:
         x_t = self.process.state_space.check(x_t, "x_t")
-        leaf = first_leaf(x_t)
-        clock = clock_of(t, base_process(self.process), leaf.shape[0], leaf.device)
+        leaf, process, kinds = first_leaf(x_t), self.process.base, self.kinds
+        clock = clock_of(t, process, leaf.shape[0], leaf.device)
         dtype = leaf.dtype if leaf.dtype.is_floating_point else self.clock_dtype
-        return self.evaluate(x_t, clock, map_leaves(lambda value: value.to(dtype), clock), condition)
+        seen = map_leaves(lambda value: value.to(dtype), clock)
+        if kinds is Energy:
+            return Energy.of_function(self._energy(seen, condition), process, x_t, clock, self.reading)
+        told = given(condition)
+        if self.passes == 2:
+            first = self.typed(first_pass(self.network, x_t, seen, told), x_t, clock)
+            told = {**told, "previous": first.clean()}
+        if self.in_two_parts and not isinstance(kinds, dict) and kinds.lazy:
+            features = self.network.features(x_t, seen, **told)  # type: ignore[operator]
+            return kinds.of_features(features, self.network.head, process, x_t, clock)
+        return self.typed(self.network(x_t, seen, **told), x_t, clock)
 
     @property
     def clock_dtype(self) -> torch.dtype:
@@ -153,120 +182,74 @@ class Denoiser(AnyDenoiser):
         parameter = next((p for p in self.network.parameters() if p.dtype.is_floating_point), None)
         return torch.get_default_dtype() if parameter is None else parameter.dtype
 
-    def evaluate(self, x_t: Tree, clock: Tree, seen: Tree, condition: dict[str, Any]) -> Prediction:
-        """`forward` on states and times that are known to be right: `seen` is the clock in the network's precision."""
-        if self.passes == 2:
-            first = self.typed(first_pass(self.network, x_t, seen, condition), x_t, clock)
-            condition = {**condition, "previous": estimate(first)}
-        if self.kinds is Posterior and has_features(self.network):
-            features = self.network.features(x_t, seen, **condition)  # type: ignore[operator]
-            return Posterior(features, base_process(self.process), x_t, clock, head=self.network.head)  # type: ignore
-        if self.kinds is Energy:
-            return Energy(self._energy(seen, condition), base_process(self.process), x_t, clock, self.variance)
-        return self.typed(self.network(x_t, seen, **condition), x_t, clock)
-
-    def _energy(self, t: Tree, condition: dict[str, Any]) -> Callable[[Tree, Tensor | None], Tensor]:
+    def _energy(self, t: Tree, condition: Condition) -> Callable[[Tree, Tensor | None], Tensor]:
         """The network as a function of states, each at the time and condition of one row."""
 
         def energy(x: Tree, rows: Tensor | None) -> Tensor:
-            clock, given = t, condition
+            clock, told = t, condition
             if rows is not None:
-                clock = map_leaves(lambda v: v[rows], t)
-                given = map_leaves(lambda v: v[rows] if isinstance(v, Tensor) else v, condition)
-            value = self.network(x, clock, **given)
+                clock, told = map_leaves(lambda v: v[rows], t), rows_of_condition(condition, rows)
+            value = self.network(x, clock, **given(told))
             if isinstance(value, Tensor) and tuple(value.shape) != (batch_size(x),):
                 raise ValueError(
                     f"the network returned shape {tuple(value.shape)}; an Energy is one number per row, "
                     f"shape ({batch_size(x)},)"
                 )
-            _check_output(value, [(batch_size(x),)])
+            check_output(value, [(batch_size(x),)])
             return value
 
         return energy
 
+    @property
+    def reading(self) -> Reading:
+        """What is added to an output of the network."""
+        return Reading(self.variance, self.kernel, None if self.process.grid is None else self.process.before)  # type: ignore
+
     def typed(self, output: Tree, x_t: Tree, t: Tree) -> Prediction:
         """Give a plain network output its meaning."""
-        if self.kinds is Energy:
-            raise TypeError("an Energy is a function of the state: call the denoiser, which asks the network where it must")
-        return _typed(output, base_process(self.process), self.kinds, x_t, t, self)
-
-    def before(self, t: Tensor) -> Tensor:
-        if not isinstance(self.process, Chain):
-            raise TypeError("a prediction tied to a grid pair (s, t) needs a chain: Denoiser(network, Chain(process, T))")
-        return self.process.before(t)
-
-
-def has_features(network: nn.Module) -> bool:
-    """Whether it says its features and its head apart; a part of that name would not take the time."""
-    features = getattr(network, "features", None)
-    return callable(features) and not isinstance(features, nn.Module) and hasattr(network, "head")
+        return _typed(output, self.process.base, self.kinds, x_t, t, self.reading)
 
 
 def clock_of(t: Tree, process: Process, rows: int, device: torch.device) -> Tree:
     """One float64 time per row, or a tree of them that fits the product."""
-    if isinstance(process, Product):
-        fits_times(t, process.names)
+    if process.leaves:
+        fits_times(t, tuple(process.leaves))
         if isinstance(t, dict):
             return {name: clock_of(t[name], leaf, rows, device) for name, leaf in process.leaves.items()}
     return as_times(t, rows, device)
 
 
-def _typed(output: Tree, process: Process, kinds: Any, x_t: Tree, t: Tree, denoiser: Denoiser) -> Prediction:
-    if isinstance(process, Product):
-        fits(output, process.names, "the network's output")
-        leaves = {
-            name: _typed(output[name], leaf, kinds[name], x_t[name], leaf_time(t, name), denoiser)
-            for name, leaf in process.leaves.items()
-        }
-        return ProductPrediction(leaves, process, x_t, t)
-    grid = {"s": denoiser.before(t)} if kinds.tied_to_grid else {}
-    if isinstance(process, Gaussian):
-        extra = None
-        if isinstance(output, tuple):
-            if len(output) != 2:
-                raise ValueError(f"the network returned {len(output)} outputs; expected a tensor, or a pair (prediction, v)")
-            output, extra = output
-        expected: tuple = tuple(x_t.shape)
-        _check_output(output, [expected])
-        return kinds(output, process, x_t, t, denoiser.variance, extra, **grid)
-    if isinstance(process, Thinning):
-        _check_output(output, [tuple(x_t.shape) if kinds.entries == 1 else (*x_t.shape, kinds.entries)])
-        return kinds(output, process, x_t, t)
-    assert isinstance(process, FiniteProcess)
-    sizes = [process.state_space.size] if kinds.tied_to_grid else [process.space.size]
-    if not issubclass(kinds, Posterior | RawPosterior):
-        sizes.append(process.state_space.size)
-    _check_output(output, [(*x_t.shape, size) for size in sizes])
-    options = {"kernel": denoiser.kernel} if issubclass(kinds, RawPosterior) else {}
-    return kinds(output, process, x_t, t, **grid, **options)
-
-
-def _check_output(output: Tree, expected: list[tuple]) -> None:
-    if not isinstance(output, Tensor):
-        raise TypeError(f"the network returned a {type(output).__name__}; it must return a plain tensor")
-    if tuple(output.shape) not in expected:
-        raise ValueError(f"the network returned shape {tuple(output.shape)}; expected {expected[0]}")
-    if not output.dtype.is_floating_point:
-        raise TypeError(f"the network returned dtype {output.dtype}; it must return floating point numbers")
+def _typed(output: Tree, process: Process, kinds: Kinds, x_t: Tree, t: Tree, reading: Reading) -> Prediction:
+    if not process.leaves or not isinstance(kinds, dict):
+        return kinds.of_output(output, process, x_t, t, reading)
+    fits(output, tuple(process.leaves), "the network's output")
+    leaves = {
+        name: _typed(output[name], leaf, kinds[name], x_t[name], leaf_time(t, name), reading)
+        for name, leaf in process.leaves.items()
+    }
+    return ProductPrediction(leaves, process, x_t, t)
 
 
 @torch.no_grad()
-def fit_variance(denoiser: Denoiser, x0: Tensor, noise: NoiseSource | None = None, **condition: Any) -> Denoiser:
+def fit_variance(
+    denoiser: Denoiser, x0: Tensor, noise: NoiseSource | None = None, condition: Condition | None = None
+) -> Denoiser:
     """The denoiser with the optimal reverse variance of its chain, measured on data.
 
     At each grid time the mean of |x_0 - x_model|^2 per (whitened) coordinate takes the place of Var(x_0 | x_t): among
     variances that depend on time alone it makes the chain's bound smallest (see `variances.OptimalVariance`).
     """
     chain = denoiser.process
-    if not (isinstance(chain, Chain) and isinstance(chain.process, Gaussian)):
+    if chain.grid is None or not isinstance(chain.base, Gaussian):
         raise TypeError("an optimal variance is fitted to a Gaussian chain: Denoiser(network, Chain(Gaussian(...), T))")
     x0 = chain.space.check(x0, "x0")
+    told = checked(condition, len(x0))
     noise = noise if noise is not None else NoiseSource.fresh(x0.shape[0], x0.device)
     values = []
     for i, t in enumerate(chain.grid[1:].to(x0.device)):
         x_t = chain.marginal(x0, t).draw(noise.at("fit", i))
-        prediction = denoiser(x_t, t, **condition)
-        values.append(chain.process.whiten(x0 - prediction.to(Clean).value).double().square().mean())
+        prediction = denoiser(x_t, t, **told)
+        values.append(chain.base.whiten(x0 - prediction.to(Clean).value).double().square().mean())
     clean_variance = variances.fitted(chain.grid[1:], torch.stack(values).cpu())
     variance, twice = variances.OptimalVariance(clean_variance), denoiser.self_condition
     return Denoiser(denoiser.network, chain, denoiser.kinds, variance, denoiser.kernel, twice)

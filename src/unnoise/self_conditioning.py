@@ -21,31 +21,21 @@ from typing import Any
 import torch
 from torch import nn
 
-from unnoise.predictions import Clean, Flow, Posterior, Prediction, ProductPrediction, RawPosterior, Velocity
+from unnoise.predictions.kinds import admitted_kinds
+from unnoise.processes import Process
 from unnoise.shapes import Tree
 
-KINDS = (Clean, Velocity, Flow, Posterior, RawPosterior)  # those that tell of x_0 at every noise level
 
-
-def check_kinds(kinds: Any) -> None:
+def check_kinds(process: Process, kinds: Any) -> None:
     """Refuse predictions without an estimate of the clean data: noise and scores say nothing of x_0 where alpha = 0."""
+    process = process.base
     if isinstance(kinds, dict):
-        for kind in kinds.values():
-            check_kinds(kind)
-    elif kinds not in KINDS:
-        names = ", ".join(kind.__name__ for kind in KINDS)
-        raise TypeError(f"self_condition=True with predicts = {kinds.__name__}: it needs an estimate of x_0 ({names})")
-
-
-def estimate(prediction: Prediction) -> Tree:
-    """What a network is shown of a first prediction."""
-    if isinstance(prediction, ProductPrediction):
-        return {name: estimate(leaf) for name, leaf in prediction.leaves.items()}
-    if isinstance(prediction, Posterior):
-        return prediction.logits.softmax(-1)
-    if isinstance(prediction, RawPosterior):
-        return prediction.log_probs().exp()
-    return prediction.to(Clean).value
+        for name, kind in kinds.items():
+            check_kinds(process.leaves[name], kind)
+    elif kinds.joint or not kinds.tells_clean(process):
+        telling = [] if process.leaves else [kind for kind in admitted_kinds(process) if kind.tells_clean(process)]
+        choice = ", ".join(kind.__name__ for kind in telling) or "of every leaf"
+        raise TypeError(f"self_condition=True with predicts = {kinds.__name__}: it needs an estimate of x_0 ({choice})")
 
 
 def first_pass(network: nn.Module, x_t: Tree, t: Tree, condition: dict[str, Any]) -> Tree:

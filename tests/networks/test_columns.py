@@ -3,7 +3,6 @@
 import torch
 
 import unnoise as un
-from unnoise import networks
 from unnoise.networks import default_network
 from unnoise.networks.columns import IMPOSSIBLE
 
@@ -116,6 +115,6 @@ def test_a_lone_leaf_is_a_plain_tensor():
 
 def test_bound_with_leaves_at_times_of_their_own():
     of = process()
-    denoiser = un.Denoiser(network(of), of, networks.default_predicts(of))
+    denoiser = un.Denoiser(network(of), of, un.predictions.default_kind(of))
     prediction = denoiser(states(), {"numbers": 0.3, "facts": 0.0, "more": 1.0, "kind": 0.5})
     assert bool(prediction.leaves["numbers"].value.isfinite().all())

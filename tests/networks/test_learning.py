@@ -3,14 +3,16 @@
 import torch
 
 import unnoise as un
-from unnoise.networks import default_network, default_predicts
+from unnoise.networks import default_network
 
 F64 = torch.float64
 
 
 def fitted(oracle, process, steps, rows, rate, **options):
     """A tiny network trained on 20,000 draws."""
-    denoiser = un.Denoiser(default_network(process, "tiny", seed=0, **options), process, default_predicts(process))
+    denoiser = un.Denoiser(
+        default_network(process, "tiny", seed=0, **options), process, un.predictions.default_kind(process)
+    )
     objective = un.Objective(denoiser)
     optimizer = torch.optim.Adam(denoiser.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, steps, pct_start=0.1)
@@ -86,5 +88,5 @@ def test_column_transformer_learns_a_mixed_table():
     oracle = mixed(process)
     excess, error = gap(fitted(oracle, process, steps=150, rows=192, rate=1e-2), oracle)
     assert -3 * error < excess < 0.55
-    untrained = un.Denoiser(default_network(process, "tiny"), process, default_predicts(process))
+    untrained = un.Denoiser(default_network(process, "tiny"), process, un.predictions.default_kind(process))
     assert gap(untrained, oracle)[0] > 4 * 0.55

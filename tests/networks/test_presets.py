@@ -8,7 +8,7 @@ from torch import nn
 
 import unnoise as un
 from unnoise import networks
-from unnoise.networks import default_network, default_predicts
+from unnoise.networks import default_network
 from unnoise.networks.base import REGISTRY, register
 from unnoise.networks.compiled import compile_network
 
@@ -84,7 +84,7 @@ def name(request):
 
 
 def denoiser_of(process, **options):
-    return un.Denoiser(default_network(process, "tiny", seed=0, **options), process, default_predicts(process))
+    return un.Denoiser(default_network(process, "tiny", seed=0, **options), process, un.predictions.default_kind(process))
 
 
 def test_class_follows_the_process():

@@ -147,7 +147,7 @@ def test_it_trains_the_schedules_and_nothing_else():
         def forward(self, x, t):
             return {"y": self.y(x["y"], t), "c": self.c.expand(len(x["c"]), 1, 3)}
 
-    objective = un.Objective(un.Denoiser(Both(), process), times=un.Stratified())
+    objective = un.Objective(un.Denoiser(Both(), process, {"y": un.Clean}), times=un.Stratified())
     before = {name: p.detach().clone() for name, p in objective.named_parameters()}
     x = {"y": torch.randn(30, 2, dtype=F64), "c": torch.randint(3, (30, 1))}
     with torch.no_grad():  # a caller's no_grad does not stop it
@@ -162,14 +162,14 @@ def test_the_seed_decides():
     ends = []
     for seed in (0, 0, 1):
         schedule = Learned(hidden=3)
-        objective = un.Objective(un.Denoiser(Shrink(), un.Gaussian((1,), schedule)), times=un.Stratified())
+        objective = un.Objective(un.Denoiser(Shrink(), un.Gaussian((1,), schedule), un.Clean), times=un.Stratified())
         un.fit_schedule(objective, data(50), steps=3, batch=8, seed=seed)
         ends.append(torch.cat([p.detach().flatten() for p in schedule.parameters()]))
     assert torch.equal(ends[0], ends[1]) and not torch.equal(ends[0], ends[2])
 
 
 def learned_objective(**options):
-    return un.Objective(un.Denoiser(Shrink(), un.Gaussian((1,), Learned(hidden=3))), **options)
+    return un.Objective(un.Denoiser(Shrink(), un.Gaussian((1,), Learned(hidden=3)), un.Clean), **options)
 
 
 def frozen_objective():
@@ -186,7 +186,7 @@ class Flat(nn.Module):
 X = torch.zeros(4, 1, dtype=F64)
 REFUSED = {
     "no learned schedule": (
-        lambda: (un.Objective(un.Denoiser(Shrink(), un.Gaussian((1,)))), X),
+        lambda: (un.Objective(un.Denoiser(Shrink(), un.Gaussian((1,)), un.Clean)), X),
         TypeError,
         r"Gaussian has no learned schedule: build it on one, as in Gaussian\(\(2,\), schedules.Learned\(\)\)",
     ),
@@ -201,7 +201,7 @@ REFUSED = {
     "exact": (lambda: (learned_objective(exact=True), X), ValueError, "exact=True leaves the estimate no variance"),
     "weighted": (lambda: (learned_objective(weighting=un.weightings.Simple()), X), ValueError, "Simple is no bound"),
     "chain": (
-        lambda: (un.Objective(un.Denoiser(Shrink(), un.Chain(un.Gaussian((1,), Learned()), 4))), X),
+        lambda: (un.Objective(un.Denoiser(Shrink(), un.Chain(un.Gaussian((1,), Learned()), 4), un.Clean)), X),
         TypeError,
         "the bound of a chain depends on the whole schedule",
     ),
@@ -226,7 +226,7 @@ def test_a_learned_schedule_of_categories_is_refused():
         def forward(self, x, t):
             return {"y": 0.5 * x["y"], "c": torch.zeros(*x["c"].shape, 3, dtype=F64)}
 
-    objective = un.Objective(un.Denoiser(Both(), process), times=un.Stratified())
+    objective = un.Objective(un.Denoiser(Both(), process, {"y": un.Clean}), times=un.Stratified())
     with pytest.raises(TypeError, match="Uniform has a learned schedule, but its drawn states jump.*Gaussian"):
         un.fit_schedule(objective, {"y": X, "c": torch.zeros(4, 1, dtype=torch.int64)}, steps=1, batch=2)
 

@@ -7,7 +7,6 @@ import torch
 
 import unnoise as un
 from unnoise.objectives import times as rules
-from unnoise.objectives.bound import default_cutoff
 from unnoise.objectives.times import strata
 
 schedules = un.schedules
@@ -293,8 +292,8 @@ def test_a_leaf_of_a_product_has_the_cut_off_that_it_has_alone(kind):
 
     x = torch.tensor([[0], [1], [2]])
     nested = un.Product(a=un.Product(u=uniform), b=un.Gaussian((1,)))
-    assert default_cutoff(un.Denoiser(Network(), nested, {"a": {"u": kind}})) == 1e-4
-    assert default_cutoff(un.Denoiser(Network(), nested)) == nested.cutoff
+    assert un.Denoiser(Network(), nested, {"a": {"u": kind}}).cutoff == 1e-4
+    assert un.Denoiser(Network(), nested).cutoff == nested.cutoff
     found = [
         un.bound(un.Denoiser(Network(), process, kinds), data, exact=True, times=un.Quadrature(nodes)).total.mean().item()
         for process, kinds, data in ((uniform, kind, x), (un.Product(u=uniform), {"u": kind}, {"u": x}))

@@ -323,7 +323,7 @@ def test_loss_is_weighted_and_total_stays_the_bound(weighting, process):
     numbers = isinstance(process, un.Gaussian)
     x0 = randn(ROWS, 3) if numbers else finite_case(process)[0]
     network = Shrink() if numbers else Logits(process)
-    denoiser = un.Denoiser(network, process)
+    denoiser = un.Denoiser(network, process, un.Clean if numbers else None)
     plain, weighted = un.Objective(denoiser, cutoff=0.01), un.Objective(denoiser, weighting, cutoff=0.01)
     noise = un.NoiseSource(4, ROWS)
     bound, result = plain(x0, noise), weighted(x0, noise)
@@ -351,7 +351,7 @@ def test_what_the_loss_does_not_need_can_be_left_out():
             asked.append(len(x))
             return super().forward(x, t)
 
-    denoiser, noise = un.Denoiser(Counting(), un.Gaussian((3,))), un.NoiseSource(4, ROWS)
+    denoiser, noise = un.Denoiser(Counting(), un.Gaussian((3,)), un.Clean), un.NoiseSource(4, ROWS)
     x0, decoder = (randn(ROWS, 3) > 0).to(F64) * 2 - 1, un.decoders.DiscretisedGaussian(levels=2)
     whole, less = (un.Objective(denoiser, w, decoder=decoder, cutoff=0.01) for w in (weightings.V(), weightings.V()))
     less.loss_only = True

@@ -424,7 +424,7 @@ def test_nothing_converts_to_an_energy(make):
     with pytest.raises(un.InexactConversion, match=r"does not determine Energy.*predicts=Energy"):
         oracle(x_t, t).to(un.Energy)
     if isinstance(oracle.process, un.Product):
-        with pytest.raises(un.InexactConversion, match="Clean does not determine Energy"):
+        with pytest.raises(un.InexactConversion, match="Velocity does not determine Energy"):
             oracle(x_t, t).to({"y": un.Energy})
         with pytest.raises(TypeError, match="name the leaf"):
             oracle.predicting(un.Energy)(x_t, t).to(un.Score)

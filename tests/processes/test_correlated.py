@@ -134,7 +134,7 @@ def test_the_root_is_formed_once(monkeypatch):
         objective = un.Objective(un.Denoiser(Halfway(3), process, predicts=kind))
         for _ in range(2):
             objective(torch.randn(8, 3)).loss.mean().backward()
-    chain = un.Denoiser(Halfway(3), un.Chain(process, 4))
+    chain = un.Denoiser(Halfway(3), un.Chain(process, 4), un.Clean)
     un.bound(chain, torch.randn(8, 3)).total.sum().backward()
     assert calls == ["cholesky_ex"]
 
@@ -240,8 +240,8 @@ def test_chains_are_those_of_the_whitened_process(choice):
         "learned": variances.LearnedVariance(),
     }
     y0, grid = randn(ROWS, 3, seed=4), torch.linspace(0.05, 1, 6, dtype=F64)
-    ours = un.Denoiser(Coloured(white, un.Clean, root), un.Chain(process, grid), variance=rule.get(choice))
-    other = un.Denoiser(white, un.Chain(plain, grid), variance=rule.get(choice))
+    ours = un.Denoiser(Coloured(white, un.Clean, root), un.Chain(process, grid), un.Clean, variance=rule.get(choice))
+    other = un.Denoiser(white, un.Chain(plain, grid), un.Clean, variance=rule.get(choice))
     if choice == "fitted":
         ours = un.fit_variance(ours, through(root, y0), un.NoiseSource(3, ROWS))
         other = un.fit_variance(other, y0, un.NoiseSource(3, ROWS))
@@ -262,8 +262,8 @@ def test_a_correlated_leaf_of_a_product():
             return {"a": self.numbers(x["a"], t), "b": torch.zeros(*x["b"].shape, 3, dtype=F64)}
 
     y0, b = randn(ROWS, 3, seed=4), torch.randint(3, (ROWS, 2), generator=torch.Generator().manual_seed(0))
-    ours = un.Denoiser(Both(Coloured(white, un.Clean, root)), un.Product(a=process, b=un.Uniform(3, 2)))
-    other = un.Denoiser(Both(white), un.Product(a=plain, b=un.Uniform(3, 2)))
+    ours = un.Denoiser(Both(Coloured(white, un.Clean, root)), un.Product(a=process, b=un.Uniform(3, 2)), {"a": un.Clean})
+    other = un.Denoiser(Both(white), un.Product(a=plain, b=un.Uniform(3, 2)), {"a": un.Clean})
     first = un.bound(ours, {"a": through(root, y0), "b": b}, seed=1, cutoff=0.05).total
     second = un.bound(other, {"a": y0, "b": b}, seed=1, cutoff=0.05).total
     close(first, second + root.diagonal().log().sum(), 1e-11)
@@ -502,7 +502,7 @@ def test_stationary_noise_trains_like_any_other():
             return self.weight * x
 
     network = Scale()
-    un.Objective(un.Denoiser(network, process))(x0).loss.mean().backward()
+    un.Objective(un.Denoiser(network, process, un.Clean))(x0).loss.mean().backward()
     assert network.weight.grad.isfinite() and float(network.weight.grad) != 0
 
 

@@ -19,7 +19,7 @@ class Network(torch.nn.Module):
 
 
 def test_on_the_cpu_a_captured_network_is_itself():
-    denoiser = un.Denoiser(Network(), un.Gaussian((2,)))
+    denoiser = un.Denoiser(Network(), un.Gaussian((2,)), un.Clean)
     plain, _ = sample(denoiser, 5, 4, DDIM())
     recorded, _ = sample(captured(denoiser), 5, 4, DDIM())
     assert torch.equal(plain, recorded)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import unnoise as un
-from unnoise.networks.presets import default_network, default_predicts
+from unnoise.networks.presets import default_network
 from unnoise.noise import NoiseSource
 from unnoise.training.captured import PLAIN, Captured
 from unnoise.training.config import TrainConfig
@@ -23,7 +23,7 @@ def replaying(update):
 
 def learner(process, captured: bool, optimiser: str) -> Learner:
     torch.manual_seed(0)
-    denoiser = un.Denoiser(default_network(process, "tiny"), process, default_predicts(process))
+    denoiser = un.Denoiser(default_network(process, "tiny"), process, un.predictions.default_kind(process))
     config = TrainConfig(steps=9, device="cpu", ema=(0.5, 0.9), optimiser=optimiser)
     made = Learner(denoiser, config, accelerator_for(config))
     if captured:

@@ -31,7 +31,6 @@ from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
 from unnoise.likelihoods.forward import LIKELY, solve
 from unnoise.likelihoods.paths import Grid, chain_times
 from unnoise.noise import NoiseSource
-from unnoise.objectives.bound import default_cutoff
 from unnoise.predictions import FinitePrediction, Prediction, ProductPrediction, Rates, Ratio, RawPosterior
 from unnoise.processes import Chain, Process, Product
 from unnoise.shapes import Float, Tree
@@ -207,7 +206,7 @@ class Enumeration(Likelihood):
             p = table.decode(p, times[-1])
             density = f"the ancestral chain of {len(times) - 1} steps"
         else:
-            low = default_cutoff(denoiser)
+            low = denoiser.cutoff
             watched = table.data if process.noiseless(low) else torch.arange(table.count, device=device)
             p, error = solve(process.state_space, table.rates, table.prior(), 1.0, low, self.tolerance, watched)
             times, density = [1.0, low], f"the reverse jump process from t = 1 to t = {low:g}"

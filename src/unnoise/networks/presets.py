@@ -6,7 +6,7 @@
     columns of unlike kinds or sizes        ColumnTransformer
 
 `tiny` learns on a processor within tens of seconds, `small` on one accelerator within minutes, `base` is larger.  What each
-is trained to predict is `default_predicts`; an untrained network gives a neutral answer: velocity 0, uniform logits.
+is trained to predict is `predictions.default_kind`; an untrained network gives a neutral answer: velocity 0, uniform logits.
 """
 
 from typing import Any
@@ -16,7 +16,6 @@ from torch import nn
 from unnoise.denoiser import base_process
 from unnoise.networks.base import build
 from unnoise.networks.columns import ColumnLeaf
-from unnoise.predictions import Intensity, Posterior, Remaining, Velocity
 from unnoise.processes import FiniteProcess, Gaussian, Masking, Process, Product, Thinning
 
 MOST_COLUMNS = 2048  # tokens of a table; a network for more should know how they lie
@@ -42,18 +41,6 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "ColumnTransformer": {"width": 512, "layers": 6, "heads": 8},
     },
 }
-
-
-def default_predicts(process: Process) -> Any:
-    """The `predicts` of a `Denoiser`: velocities of numbers, posteriors of categories, intensities of counts."""
-    process = base_process(process)
-    if isinstance(process, Product):
-        return {name: default_predicts(leaf) for name, leaf in process.leaves.items()}
-    if isinstance(process, Gaussian):
-        return Velocity
-    if isinstance(process, Thinning):
-        return Remaining if process.pure_death else Intensity
-    return Posterior
 
 
 def default_network(

@@ -31,8 +31,7 @@ from unnoise.objectives.mixed_times import default_times
 from unnoise.objectives.times import Grid, Importance, MaskedCount, Quadrature, Stratified, Times
 from unnoise.objectives.weightings import Bound as BoundWeighting
 from unnoise.objectives.weightings import Weighting
-from unnoise.predictions import Posterior
-from unnoise.processes import Chain, DenseProcess, FiniteProcess, Gaussian, Masking, Process, Product, Thinning
+from unnoise.processes import Chain, DenseProcess, FiniteProcess, Gaussian, Process, Product, Thinning
 from unnoise.shapes import Float, Int, Tree
 from unnoise.tree import batch_size, first_leaf, map_leaves
 
@@ -73,22 +72,6 @@ def _refuse_divergent(process: Process, low: float, name: str = "") -> None:
         raise ValueError(
             f"sigma{name} is 0 at the cut-off t = {low:g}, where the bound of continuous data diverges: choose a cut-off > 0"
         )
-
-
-def default_cutoff(denoiser: AnyDenoiser) -> float:
-    """The process's own; but 1e-4 where only leave-one-out logits would keep the bound of categories finite."""
-    process = base_process(denoiser.process)
-    if isinstance(denoiser.process, Chain):
-        return denoiser.process.cutoff
-    plain = _plain(process, getattr(denoiser, "kinds", Posterior))
-    return max(process.cutoff, 1e-4) if plain else process.cutoff
-
-
-def _plain(process: Process, kinds: Any) -> bool:
-    """Whether a leaf of categories that are not masked is told by other things than leave-one-out logits."""
-    if isinstance(process, Product):
-        return any(_plain(leaf, kinds[name] if isinstance(kinds, dict) else kinds) for name, leaf in process.leaves.items())
-    return isinstance(process, FiniteProcess) and not isinstance(process, Masking) and kinds is not Posterior
 
 
 class _Evaluation:
@@ -243,7 +226,7 @@ class Objective(nn.Module):
         self.decoder = decoder or default_decoder(process)
         if chain and cutoff is not None:
             raise ValueError(f"cutoff = {cutoff}: a chain's grid starts at its own cut-off {denoiser.process.cutoff:g}")
-        self.cutoff = default_cutoff(denoiser) if cutoff is None else float(cutoff)
+        self.cutoff = denoiser.cutoff if cutoff is None else float(cutoff)
         if not 0 <= self.cutoff < 1:
             raise ValueError(f"cutoff = {self.cutoff:g} lies outside [0, 1)")
         _refuse_divergent(process, self.cutoff)

@@ -5,6 +5,7 @@ Each equals `divergence(process.reverse(x_t, x0, t), prediction)` and is tested 
     Gaussian x any kind    a weight times the squared error of that kind (eq:elbo-score-matching):
                            x0: -SNR'/2    eps: g^2/(2 sigma^2)    score: g^2/2
                            v: -SNR'/2 sigma^2/(alpha^2 + sigma^2)^2          u: 2/g^2
+                           target a x_0 + b eps: g^2/2 (alpha/(sigma D))^2 with D = alpha b - sigma a
                            (correlated noise: of the whitened error L^-1 e, so that e . C^-1 e counts)
     Masking x Posterior    -alpha'/(1 - alpha) times the cross-entropy of the masked coordinates   (eq:mlm-ELBO)
     Uniform, Interpolation, Mixture x Posterior      one pass over the logits, streamed over row chunks; nothing K x K
@@ -58,20 +59,8 @@ SMALL_HEAD = 1024  # categories whose logits cost less than to wait for the list
 
 
 def squared_error_weight(kind: type[ContinuousPrediction], schedule: Schedule, t: Tensor) -> Tensor:
-    """The bound's weight on the squared error of a kind."""
-    g2, alpha, sigma = schedule.diffusion(t), schedule.alpha(t), schedule.sigma(t)
-    if kind is Score:
-        return 0.5 * g2
-    if kind is Noise:
-        return 0.5 * g2 / sigma.square()
-    if kind is Flow:
-        return 2 / g2
-    half_snr_slope = 0.5 * g2 * (alpha / sigma.square()).square()  # -SNR'/2
-    if kind is Clean:
-        return half_snr_slope
-    if kind is Velocity:
-        return half_snr_slope * (sigma / (alpha.square() + sigma.square())).square()
-    raise TypeError(f"{kind.__name__} has no continuous-time squared error")
+    """The bound's weight on the squared error of a kind: its own, or what follows from its coefficients."""
+    return kind.squared_error_weight(schedule, t)
 
 
 def squared_error_terms(prediction: ContinuousPrediction, x0: Tensor) -> Float[Tensor, "batch *shape"]:
@@ -224,6 +213,8 @@ def rate(prediction: Prediction, process: Process, x0: Tree, fast: bool = True) 
         parts = [rate(leaf, leaves[name], x0[name], fast) for name, leaf in prediction.leaves.items()]
         return torch.stack(parts).sum(0)
     closed = CLOSED_FORMS.get((type(process), type(prediction))) if fast else None
+    if fast and closed is None and isinstance(prediction, ContinuousPrediction) and not prediction.tied_to_grid:
+        closed = squared_error  # a kind of one's own, by its coefficients
     if closed is not None:
         return closed(prediction, x0)
     return divergence(process.reverse(prediction.x_t, x0, prediction.t), prediction)

@@ -13,7 +13,6 @@ is empty and the row has the plain bound.  Only the diffusion term is taken, the
 bound.
 """
 
-from copy import copy
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.noise import NoiseSource
 from unnoise.objectives.bound import Objective, Terms
 from unnoise.objectives.mixed_times import MixedTimes, chosen
-from unnoise.predictions import Prediction, ProductPrediction
+from unnoise.predictions import ProductPrediction
 from unnoise.processes import Product
 from unnoise.shapes import Float, Tree
 from unnoise.tree import batch_size, first_leaf, map_leaves
@@ -87,16 +86,7 @@ class Observed(Objective):
         assert isinstance(prediction, ProductPrediction)
         parts = []
         for name, leaf in prediction.leaves.items():
-            own = _at(leaf, t)  # its rate at t = 0 is infinite, and not wanted
+            own = leaf.at(t)  # its rate at t = 0 is infinite, and not wanted
             rate = self.weighting.rate(own, process.leaves[name], x0[name], self.fast, ~observed[name])
             parts.append(torch.where(observed[name], 0.0, rate))
         return torch.stack(parts).sum(0)
-
-
-def _at(prediction: Prediction, t: Tensor) -> Prediction:
-    """The same at another time."""
-    own = copy(prediction)
-    own.t = t
-    if isinstance(own, ProductPrediction):
-        own.leaves = {name: _at(leaf, t) for name, leaf in own.leaves.items()}
-    return own

@@ -9,12 +9,12 @@ from typing import Any
 
 from torch import Tensor
 
-from unnoise.denoiser import AnyDenoiser, Kinds, base_process, clock_of, resolve_kinds
+from unnoise.denoiser import AnyDenoiser, base_process, clock_of
 from unnoise.noise import NoiseSource
 from unnoise.objectives.decoders import ExactDecoder
-from unnoise.predictions import Energy, Prediction, ProductPrediction, RawPosterior
+from unnoise.predictions import Energy, Kinds, Prediction, ProductPrediction, RawPosterior, resolve_kinds
 from unnoise.predictions.finite import Kernel
-from unnoise.processes import Chain, Process
+from unnoise.processes import Process
 from unnoise.shapes import Float, Tree
 from unnoise.tree import first_leaf, map_leaves
 
@@ -40,7 +40,7 @@ class Oracle(AnyDenoiser):
     def native(self, x_t: Tree, t: Tree) -> Prediction:
         """The exact `Velocity` / `Posterior` prediction."""
 
-    def forward(self, x_t: Tree, t: Tree, **condition: Any) -> Prediction:
+    def forward(self, x_t: Tree, t: Tree, /, **condition: Any) -> Prediction:
         x_t = self.process.state_space.check(x_t, "x_t")
         leaf = first_leaf(x_t)
         process = base_process(self.process)
@@ -57,9 +57,9 @@ class Oracle(AnyDenoiser):
             return prediction
         options: dict[str, Any] = {}
         if kind.tied_to_grid:
-            if not isinstance(self.process, Chain):
+            if self.process.grid is None:
                 raise TypeError(f"{kind.__name__} belongs to a grid pair: put the oracle on a Chain")
-            options["s"] = self.process.before(prediction.t)
+            options["s"] = self.process.before(prediction.t)  # type: ignore[operator]
         if issubclass(kind, RawPosterior):
             options["kernel"] = self.kernel
         return prediction.to(kind, **options)

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from unnoise.checks import leaf_time
-from unnoise.denoiser import Kinds, base_process
+from unnoise.denoiser import base_process
 from unnoise.laws import draw_categories, log_of
 from unnoise.noise import NoiseSource
 from unnoise.oracles.base import Oracle
 from unnoise.oracles.leaves import CategoricalLeaf, GaussianLeaf, Leaf
-from unnoise.predictions import Prediction, ProductPrediction
+from unnoise.predictions import Kinds, Prediction, ProductPrediction
 from unnoise.processes import FiniteProcess, Gaussian, Process, Product
 from unnoise.shapes import Float, Tree
 from unnoise.spaces import Finite

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from unnoise.count_laws import Thinned
-from unnoise.denoiser import Kinds, base_process
+from unnoise.denoiser import base_process
 from unnoise.laws import LOG_ZERO, log_of
 from unnoise.noise import NoiseSource
 from unnoise.oracles.components import Components, Leaf
-from unnoise.predictions import CountPrediction, Intensity, Remaining
+from unnoise.predictions import CountPrediction, Intensity, Kinds, Remaining
 from unnoise.processes import Process, Thinning
 from unnoise.shapes import Float, Int, Tree
 

@@ -12,11 +12,11 @@ The leave-one-out posterior of coordinate k is left_k right_k, normalised: its o
 import torch
 from torch import Tensor
 
-from unnoise.denoiser import Kinds, base_process
+from unnoise.denoiser import base_process
 from unnoise.laws import draw_categories, log_of
 from unnoise.noise import NoiseSource
 from unnoise.oracles.base import Oracle
-from unnoise.predictions import Posterior, Prediction
+from unnoise.predictions import Kinds, Posterior, Prediction
 from unnoise.processes import FiniteProcess
 from unnoise.shapes import Float, Tree
 from unnoise.spaces import Finite

@@ -1,12 +1,14 @@
 """Typed network outputs and the exact conversions between them."""
 
 from unnoise.predictions import variance as variances
-from unnoise.predictions.base import InexactConversion, Prediction
+from unnoise.predictions.algebra import combine, combine_leaf, tilt
+from unnoise.predictions.base import InexactConversion, Prediction, Reading
 from unnoise.predictions.continuous import Clean, ContinuousPrediction, Flow, Mean, Noise, Score, Velocity
 from unnoise.predictions.counts import CountPrediction, CountRatio, Intensity, Remaining
-from unnoise.predictions.energy import Energy
+from unnoise.predictions.energy import Energy, difference_kind
 from unnoise.predictions.finite import FinitePrediction, Posterior, Rates, Ratio, RawPosterior, Transition
 from unnoise.predictions.from_marginal import FromMarginal
+from unnoise.predictions.kinds import Kinds, admitted_kinds, default_kind, resolve_kinds
 from unnoise.predictions.product import ProductPrediction
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "FromMarginal",
     "InexactConversion",
     "Intensity",
+    "Kinds",
     "Mean",
     "Noise",
     "Posterior",
@@ -28,9 +31,17 @@ __all__ = [
     "Rates",
     "Ratio",
     "RawPosterior",
+    "Reading",
     "Remaining",
     "Score",
     "Transition",
     "Velocity",
+    "admitted_kinds",
+    "combine",
+    "combine_leaf",
+    "default_kind",
+    "difference_kind",
+    "resolve_kinds",
+    "tilt",
     "variances",
 ]

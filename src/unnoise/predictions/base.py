@@ -3,12 +3,26 @@
 A prediction knows what its number means, the state and time it was made at, and the process.  It converts to the other
 kinds of its space where that is exact, and refuses where it is not; and it is a reverse process: it has a generator at
 x_t and a kernel to any earlier s, which is all that bounds and samplers ask for.
+
+A kind, the class itself, says what a denoiser must know before there is a prediction:
+
+    misfit(process)        why it does not speak of this process, or None
+    of_output(output, ...) the prediction that a plain network output means
+    of_energy(leaf)        the prediction that the differences of an energy are
+    cutoff(process)        where the bound of a network that predicts it may start
+    tells_clean(process)   whether it determines an estimate of x_0 at every noise level
 """
 
 from abc import abstractmethod
-from typing import TypeVar
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from torch import Tensor
 
 from unnoise.generators import Reversal
+from unnoise.predictions.variance import Variance
 from unnoise.processes import Process
 from unnoise.shapes import Tree
 from unnoise.spaces import Space
@@ -20,6 +34,23 @@ class InexactConversion(TypeError):
     """The target is not a function of the prediction at hand."""
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What a denoiser adds to an output of its network."""
+
+    variance: Variance | None = None  # of the Gaussian kernel in discrete time
+    kernel: str = "marginalised"  # how a raw posterior is turned into one
+    before: Callable[[Tensor], Tensor] | None = None  # the time before each time of a chain's grid
+
+    def grid_pair(self, kind: type["Prediction"], t: Tensor) -> dict[str, Tensor]:
+        """The argument s of a kind that is tied to the grid."""
+        if not kind.tied_to_grid:
+            return {}
+        if self.before is None:
+            raise TypeError("a prediction tied to a grid pair (s, t) needs a chain: Denoiser(network, Chain(process, T))")
+        return {"s": self.before(t)}
+
+
 class Prediction(Reversal):
     """What a network says about x_0 (or the reverse process) at the state x_t and the forward time t."""
 
@@ -28,6 +59,38 @@ class Prediction(Reversal):
     t: Tree
     tied_to_grid = False  # whether it belongs to one pair (s, t), as `Mean` and `Transition` do
     joint = False  # whether it is a function of the whole state, as `Energy` is, rather than a value for each leaf
+    lazy = False  # whether `of_features` takes a network's features and head, so that the head sees only rows asked for
+
+    @classmethod
+    def misfit(cls, process: Process) -> str | None:
+        """Why this kind does not speak of a leaf under this process; None where it does."""
+        return f"does not fit {type(process).__name__}"
+
+    @classmethod
+    def of_output(cls, output: Any, process: Process, x_t: Tree, t: Tree, reading: Reading) -> "Prediction":
+        """What a plain network output means."""
+        check_output(output, None)
+        return cls(output, process, x_t, t)  # type: ignore[call-arg]
+
+    @classmethod
+    def of_energy(cls, leaf: Any) -> "Prediction":
+        """What the differences of an energy say on a leaf (see `energy.EnergyLeaf`)."""
+        raise TypeError(f"no {cls.__name__} is made of an energy's differences: write {cls.__name__}.of_energy(leaf)")
+
+    @classmethod
+    def cutoff(cls, process: Process) -> float:
+        """The earliest time that the bound visits unless told otherwise: the process's own, where any network's output
+        keeps the bound finite down to it."""
+        return process.cutoff
+
+    @classmethod
+    def tells_clean(cls, process: Process) -> bool:
+        """Whether `clean` exists at every noise level."""
+        return False
+
+    def clean(self) -> Tree:
+        """The estimate of x_0: numbers as they are, categories as probabilities [..., size]."""
+        raise InexactConversion(f"{type(self).__name__} tells of no x_0")
 
     @property
     def space(self) -> Space:
@@ -37,9 +100,31 @@ class Prediction(Reversal):
     def to(self, kind: type[Kind], **options) -> Kind:
         """The same prediction as another kind."""
 
+    def with_value(self: Kind, value: Any) -> Kind:
+        """The same kind at the same state and time, with another value (a dict by leaf on a product)."""
+        own = copy(self)
+        own.value = value  # type: ignore[attr-defined]
+        return own
+
+    def at(self: Kind, t: Tree) -> Kind:
+        """The same value, said of another time: one per row, or on a product a dict by leaf."""
+        own = copy(self)
+        own.t = t
+        return own
+
     def by_leaf(self) -> "Prediction":
         """The same as a value for each leaf; itself, unless it is joint."""
         return self
+
+
+def check_output(output: Any, expected: list[tuple] | None) -> None:
+    """A tensor of floats, of one of the shapes expected."""
+    if not isinstance(output, Tensor):
+        raise TypeError(f"the network returned a {type(output).__name__}; it must return a plain tensor")
+    if expected is not None and tuple(output.shape) not in expected:
+        raise ValueError(f"the network returned shape {tuple(output.shape)}; expected {expected[0]}")
+    if not output.dtype.is_floating_point:
+        raise TypeError(f"the network returned dtype {output.dtype}; it must return floating point numbers")
 
 
 def refuse(source: Prediction, target: type, why: str) -> InexactConversion:

@@ -21,6 +21,7 @@ representative, C value for a score and the value itself for the others, and it 
 """
 
 from abc import abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,8 +30,8 @@ from unnoise.checks import as_times, may_read, ordered
 from unnoise.generators import Local
 from unnoise.laws import TINY, Law, Normal
 from unnoise.predictions import variance as variances
-from unnoise.predictions.base import Kind, Prediction, refuse
-from unnoise.processes import Gaussian
+from unnoise.predictions.base import Kind, Prediction, Reading, check_output, refuse
+from unnoise.processes import Gaussian, Process
 from unnoise.schedules import Schedule
 from unnoise.shapes import Float, Tree
 
@@ -56,6 +57,28 @@ class ContinuousPrediction(Prediction):
         self.variance = variance or variances.PosteriorVariance()
         self.extra = extra
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A kind with coefficients of its own has the weight that follows from them, not that of the kind it extends."""
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        if "target_coefficients" in own and "squared_error_weight" not in own:
+            cls.squared_error_weight = ContinuousPrediction.__dict__["squared_error_weight"]  # type: ignore[method-assign]
+
+    @classmethod
+    def misfit(cls, process: Process) -> str | None:
+        return None if isinstance(process, Gaussian) else super().misfit(process)
+
+    @classmethod
+    def of_output(cls, output: Any, process: Process, x_t: Tree, t: Tree, reading: Reading) -> "ContinuousPrediction":
+        """A number per coordinate; or a pair (prediction, v), where v chooses a learned variance."""
+        extra = None
+        if isinstance(output, tuple):
+            if len(output) != 2:
+                raise ValueError(f"the network returned {len(output)} outputs; expected a tensor, or a pair (prediction, v)")
+            output, extra = output
+        check_output(output, [tuple(x_t.shape)])
+        return cls(output, process, x_t, t, reading.variance, extra, **reading.grid_pair(cls, t))  # type: ignore[arg-type]
+
     @staticmethod
     @abstractmethod
     def target_coefficients(schedule: Schedule, t: Tensor) -> tuple[Tensor, Tensor]:
@@ -68,6 +91,31 @@ class ContinuousPrediction(Prediction):
         """D = alpha b - sigma a."""
         a, b = self.coefficients()
         return self.process.schedule.alpha(self.t).clamp_min(TINY) * b - self.process.schedule.sigma(self.t) * a
+
+    @classmethod
+    def squared_error_weight(cls, schedule: Schedule, t: Tensor) -> Tensor:
+        """The bound's weight on the squared error of this kind, g^2/2 (alpha/(sigma D))^2.
+
+        The bound's rate is -SNR'/2 |x_0 - x_model|^2 with -SNR'/2 = g^2/2 (alpha/sigma^2)^2, and by x_0 = (b x_t - sigma
+        value)/D an error e of the value is an error sigma e/D of x_0.  Where D vanishes the weight is infinite.
+        """
+        a, b = cls.target_coefficients(schedule, t)
+        alpha, sigma = schedule.alpha(t).clamp_min(TINY), schedule.sigma(t)
+        return 0.5 * schedule.diffusion(t) * (alpha / (sigma * (alpha * b - sigma * a))).square()
+
+    @classmethod
+    def tells_clean(cls, process: Process) -> bool:
+        """Whether D is nowhere 0, and would not be if alpha were: sigma a, what D is there, does not vanish at t = 1."""
+        assert isinstance(process, Gaussian)
+        t = torch.linspace(0.0, 1.0, 257, dtype=torch.float64)[1:]
+        with torch.no_grad():
+            schedule = process.schedule
+            a, b = cls.target_coefficients(schedule, t)
+            d = schedule.alpha(t) * b - schedule.sigma(t) * a
+            return bool((a[-1].abs() > 1e-9).all() and (d > 0).all(0).logical_or((d < 0).all(0)).all())
+
+    def clean(self) -> Tensor:
+        return self.to(Clean).value
 
     @staticmethod
     def to_linear(process: Gaussian, value: Tensor) -> Tensor:
@@ -152,6 +200,11 @@ class Clean(ContinuousPrediction):
         one = torch.ones_like(schedule.alpha(t))
         return one, 0 * one
 
+    @classmethod
+    def squared_error_weight(cls, schedule, t):
+        """-SNR'/2."""
+        return _half_snr_slope(schedule, t)
+
 
 class Noise(ContinuousPrediction):
     """eps of x_t = alpha x_0 + sigma eps."""
@@ -161,9 +214,17 @@ class Noise(ContinuousPrediction):
         one = torch.ones_like(schedule.alpha(t))
         return 0 * one, one
 
+    @classmethod
+    def squared_error_weight(cls, schedule, t):
+        return 0.5 * schedule.diffusion(t) / schedule.sigma(t).square()
+
 
 class Score(ContinuousPrediction):
     """grad log q(x_t)."""
+
+    @classmethod
+    def of_energy(cls, leaf):
+        return cls(leaf.slope, leaf.process, leaf.x, leaf.t, leaf.variance)
 
     @staticmethod
     def to_linear(process, value):
@@ -178,6 +239,10 @@ class Score(ContinuousPrediction):
         b = -1 / schedule.sigma(t)
         return 0 * b, b
 
+    @classmethod
+    def squared_error_weight(cls, schedule, t):
+        return 0.5 * schedule.diffusion(t)
+
 
 class Velocity(ContinuousPrediction):
     """v = alpha eps - sigma x_0."""
@@ -186,6 +251,11 @@ class Velocity(ContinuousPrediction):
     def target_coefficients(schedule, t):
         return -schedule.sigma(t), schedule.alpha(t)
 
+    @classmethod
+    def squared_error_weight(cls, schedule, t):
+        alpha, sigma = schedule.alpha(t), schedule.sigma(t)
+        return _half_snr_slope(schedule, t) * (sigma / (alpha.square() + sigma.square())).square()
+
 
 class Flow(ContinuousPrediction):
     """u = alpha' x_0 + sigma' eps: the velocity of the probability flow."""
@@ -193,6 +263,16 @@ class Flow(ContinuousPrediction):
     @staticmethod
     def target_coefficients(schedule, t):
         return schedule.d_alpha(t), schedule.d_sigma(t)
+
+    @classmethod
+    def squared_error_weight(cls, schedule, t):
+        """2/g^2, since D = alpha g^2/(2 sigma)."""
+        return 2 / schedule.diffusion(t)
+
+
+def _half_snr_slope(schedule: Schedule, t: Tensor) -> Tensor:
+    """-SNR'/2 = g^2/2 (alpha/sigma^2)^2."""
+    return 0.5 * schedule.diffusion(t) * (schedule.alpha(t) / schedule.sigma(t).square()).square()
 
 
 def _mean_coefficients(process: Gaussian, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
@@ -212,6 +292,14 @@ class Mean(ContinuousPrediction):
     @staticmethod
     def target_coefficients(schedule, t):
         raise ValueError(_MEAN_NEEDS_S)
+
+    @classmethod
+    def squared_error_weight(cls, schedule, t):
+        raise TypeError(f"{cls.__name__} has no continuous-time squared error")
+
+    @classmethod
+    def tells_clean(cls, process):
+        return False
 
     def coefficients(self):
         return _mean_coefficients(self.process, self.s, self.t)

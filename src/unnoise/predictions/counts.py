@@ -39,6 +39,7 @@ c lam/a(x_t); that is first order as well.  s = None is the step to the data: th
 """
 
 from abc import abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,8 +48,8 @@ from unnoise.checks import as_times, may_read, ordered
 from unnoise.count_laws import Thinned
 from unnoise.generators import Local
 from unnoise.laws import LOG_ZERO, log_coefficient, log_of
-from unnoise.predictions.base import Kind, Prediction, refuse
-from unnoise.processes import Thinning
+from unnoise.predictions.base import Kind, Prediction, Reading, check_output, refuse
+from unnoise.processes import Process, Thinning
 from unnoise.shapes import Float, Int, Tree
 
 _ARRIVALS = "with immigration x_t also holds units that x_0 did not: predict Intensity or CountRatio"
@@ -64,6 +65,15 @@ class CountPrediction(Prediction):
         self.value = value if value.dtype in (torch.float32, torch.float64) else value.float()
         self.process, self.x_t = process, x_t
         self.t = as_times(t, x_t.shape[0], x_t.device)
+
+    @classmethod
+    def misfit(cls, process: Process) -> str | None:
+        return None if isinstance(process, Thinning) else super().misfit(process)
+
+    @classmethod
+    def of_output(cls, output: Any, process: Process, x_t: Tree, t: Tree, reading: Reading) -> "CountPrediction":
+        check_output(output, [tuple(x_t.shape) if cls.entries == 1 else (*x_t.shape, cls.entries)])
+        return cls(output, process, x_t, t)  # type: ignore[arg-type]
 
     @abstractmethod
     def log_means(self) -> tuple[Tensor, Tensor]:
@@ -139,6 +149,12 @@ class Remaining(_FromIntensity):
 
     entries = 1
 
+    @classmethod
+    def misfit(cls, process: Process) -> str | None:
+        if isinstance(process, Thinning) and not process.pure_death:
+            return f"does not fit Thinning with immigration = {process.immigration:g}"
+        return super().misfit(process)
+
     def __init__(self, value: Float[Tensor, "batch *shape"], process: Thinning, x_t: Int[Tensor, "batch *shape"], t: Tree):
         super().__init__(value, process, x_t, t)
         if not process.pure_death:
@@ -190,6 +206,13 @@ class Intensity(_FromIntensity):
 
 class CountRatio(CountPrediction):
     """log q(x_t - 1)/q(x_t) and log q(x_t + 1)/q(x_t)."""
+
+    @classmethod
+    def of_energy(cls, leaf):
+        x, process = leaf.x, leaf.process
+        to = torch.stack([x - 1, x + 1], -1)
+        wanted = torch.stack([(x > 0) & (not process.pure_death), torch.ones_like(x, dtype=torch.bool)], -1)
+        return cls(leaf.ratios(to, wanted, 0.0), process, x, leaf.t)
 
     def log_means(self) -> tuple[Tensor, Tensor]:
         down, up = self.value.double().unbind(-1)

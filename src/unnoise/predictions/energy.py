@@ -25,6 +25,8 @@ A score or a ratio at one state does not determine the energy of the states arou
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any
 
 import torch
@@ -34,19 +36,55 @@ from torch.utils.checkpoint import checkpoint
 from unnoise.checks import leaf_time
 from unnoise.laws import LOG_ZERO, Law
 from unnoise.predictions import variance as variances
-from unnoise.predictions.base import Kind, Prediction
+from unnoise.predictions.base import Kind, Prediction, Reading
 from unnoise.predictions.continuous import Score
 from unnoise.predictions.counts import CountRatio
 from unnoise.predictions.finite import Ratio
 from unnoise.predictions.product import ProductPrediction
-from unnoise.processes import FiniteProcess, Gaussian, Process, Product, Thinning
+from unnoise.processes import FiniteProcess, Gaussian, Process, Thinning
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import Euclidean, tree_leaves
-from unnoise.tree import batch_size, map_leaves, pick, replace
+from unnoise.tree import Path, batch_size, map_leaves, pick, replace
 
 CHUNK = 2**20  # coordinates of the states that are put to the network at once
 
 Function = Callable[[Tree, Tensor | None], Tensor]
+
+
+@singledispatch
+def difference_kind(process: Process) -> type[Prediction]:
+    """The kind that an energy's differences are on a leaf; it is made by its `of_energy`."""
+    name = type(process).__name__
+    raise TypeError(
+        f"an energy has no differences on {name}: use numbers, categories or counts, or write "
+        f"unnoise.predictions.difference_kind.register({name})"
+    )
+
+
+@difference_kind.register(Gaussian)
+def _(process: Gaussian) -> type[Prediction]:
+    return Score
+
+
+@difference_kind.register(FiniteProcess)
+def _(process: FiniteProcess) -> type[Prediction]:
+    return Ratio
+
+
+@difference_kind.register(Thinning)
+def _(process: Thinning) -> type[Prediction]:
+    return CountRatio
+
+
+@dataclass
+class EnergyLeaf:
+    """What a kind is told of an energy on a leaf."""
+
+    process: Process
+    x: Tensor  # the state x_t of the leaf
+    t: Tree
+    variance: variances.Variance | None
+    slope: Tensor | None  # the gradient there; None where the state is no numbers
+    ratios: Callable[[Tensor, Tensor, float], Tensor]  # (to, wanted, unknown): E(y) - E(x_t), see `Energy.ratios`
 
 
 class Energy(Prediction):
@@ -61,6 +99,32 @@ class Energy(Prediction):
     def __init__(self, function: Function, process: Process, x_t: Tree, t: Tree, variance: variances.Variance | None = None):
         self.function, self.process, self.x_t, self.t, self.variance = function, process, x_t, t, variance
         self._differences: dict[bool, Prediction] = {}
+
+    @classmethod
+    def misfit(cls, process: Process) -> str | None:
+        return None
+
+    @classmethod
+    def of_output(cls, output: Any, process: Process, x_t: Tree, t: Tree, reading: Reading) -> "Energy":
+        raise TypeError("an Energy is a function of the state: call the denoiser, which asks the network where it must")
+
+    @classmethod
+    def of_function(cls, function: Function, process: Process, x_t: Tree, t: Tree, reading: Reading) -> "Energy":
+        """The prediction that a network as a function of states is."""
+        return cls(function, process, x_t, t, reading.variance)
+
+    @classmethod
+    def cutoff(cls, process: Process) -> float:
+        """That of its differences."""
+        return difference_kind(process).cutoff(process)
+
+    def with_value(self, value: Function) -> Any:
+        """Another function."""
+        return type(self)(value, self.process, self.x_t, self.t, self.variance)
+
+    def at(self, t: Tree) -> Any:
+        """The same function, said to be of another time."""
+        return type(self)(self.function, self.process, self.x_t, t, self.variance)
 
     @property
     def value(self) -> Float[Tensor, "batch"]:
@@ -88,9 +152,9 @@ class Energy(Prediction):
             return self
         return self.by_leaf().to(kind, **options)  # type: ignore[arg-type]
 
-    def _slopes(self, graph: bool) -> tuple[Tensor, dict[tuple[str, ...], Tensor]]:
+    def _slopes(self, graph: bool) -> tuple[Tensor, dict[Path, Tensor]]:
         """The energy at x_t and its gradient in each leaf of numbers; with a graph, to be differentiated again."""
-        paths = [path for path, space in tree_leaves(self.process.state_space) if isinstance(space, Euclidean)]
+        paths = [path for path, leaf in _paths(self.x_t) if leaf.dtype.is_floating_point]
         if not paths:
             return self.value, {}
         with torch.inference_mode(False), torch.enable_grad():
@@ -105,28 +169,21 @@ class Energy(Prediction):
                 found = tuple(torch.zeros_like(leaf) for leaf in leaves)
         return here if graph else here.detach(), dict(zip(paths, found, strict=True))
 
-    def _leaf(self, process: Process, path: tuple[str, ...], t: Tree, here: Tensor, slopes: dict) -> Prediction:
+    def _leaf(self, process: Process, path: Path, t: Tree, here: Tensor, slopes: dict[Path, Tensor]) -> Prediction:
         x = pick(self.x_t, path)
-        if isinstance(process, Product):
+        if process.leaves:
             leaves = {
                 name: self._leaf(part, (*path, name), leaf_time(t, name), here, slopes)
                 for name, part in process.leaves.items()
             }
             return ProductPrediction(leaves, process, x, t)
-        if isinstance(process, Gaussian):
-            return Score(slopes[path], process, x, t, self.variance)
-        if isinstance(process, Thinning):
-            to = torch.stack([x - 1, x + 1], -1)
-            wanted = torch.stack([(x > 0) & (not process.pure_death), torch.ones_like(x, dtype=torch.bool)], -1)
-            return CountRatio(self._ratios(path, to, wanted, here, 0.0), process, x, t)
-        if isinstance(process, FiniteProcess):
-            wanted = process.log_rates_into(x, process.times(t, x)) > LOG_ZERO / 2
-            to = torch.arange(wanted.shape[-1], device=x.device).expand(wanted.shape)
-            value = self._ratios(path, to, wanted, here, LOG_ZERO)
-            return Ratio(value.scatter(-1, x.unsqueeze(-1), 0.0), process, x, t)
-        raise TypeError(f"an energy has no differences on {type(process).__name__}: use numbers, categories or counts")
 
-    def _ratios(self, path: tuple[str, ...], to: Tensor, wanted: Tensor, here: Tensor, unknown: float) -> Tensor:
+        def ratios(to: Tensor, wanted: Tensor, unknown: float) -> Tensor:
+            return self.ratios(path, to, wanted, here, unknown)
+
+        return difference_kind(process).of_energy(EnergyLeaf(process, x, t, self.variance, slopes.get(path), ratios))
+
+    def ratios(self, path: Path, to: Tensor, wanted: Tensor, here: Tensor, unknown: float) -> Tensor:
         """E(y) - E(x_t) where one coordinate of a leaf goes to each of its wanted destinations: [batch, *shape, size]."""
         rows, size = batch_size(self.x_t), to.shape[-1]
         possible = here.detach() > LOG_ZERO / 2  # an oracle's state without mass has no ratios, and is never visited
@@ -148,6 +205,13 @@ class Energy(Prediction):
         streamed = torch.is_grad_enabled() and len(parts) > 1
         found = [checkpoint(energies, part, use_reentrant=False) if streamed else energies(part) for part in parts]
         return ratios.index_put(tuple(index.unbind(1)), torch.cat(found)).reshape(wanted.shape)
+
+
+def _paths(x: Tree, path: Path = ()) -> list[tuple[Path, Tensor]]:
+    """The leaves of a state with the places they stand at."""
+    if not isinstance(x, dict):
+        return [(path, x)]
+    return [found for name, part in x.items() for found in _paths(part, (*path, name))]
 
 
 def _at_least_single(energy: Tensor) -> Tensor:

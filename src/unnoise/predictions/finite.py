@@ -17,7 +17,7 @@ A `Posterior` is lazy: it holds ready logits, or features and a head that is app
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -27,8 +27,8 @@ from unnoise.generators import Local
 from unnoise.generators.local import without_self
 from unnoise.laws import LOG_ZERO, Categorical, Law, draw_categories, log_of
 from unnoise.noise import NoiseSource
-from unnoise.predictions.base import Kind, Prediction, refuse
-from unnoise.processes import FiniteProcess
+from unnoise.predictions.base import Kind, Prediction, Reading, check_output, refuse
+from unnoise.processes import FiniteProcess, Process
 from unnoise.processes.finite import at
 from unnoise.shapes import Bool, Float, Int, Tree
 
@@ -45,11 +45,44 @@ class FinitePrediction(Prediction):
     """A row of logarithms per coordinate."""
 
     process: FiniteProcess
+    needs_generator = True  # whether it speaks of rates, which a chain by matrices does not have
+
+    @classmethod
+    def misfit(cls, process: Process) -> str | None:
+        if not isinstance(process, FiniteProcess):
+            return super().misfit(process)
+        if cls.needs_generator and not process.has_generator:
+            return "speaks of rates, but a chain by matrices has no generator"
+        return None
+
+    @classmethod
+    def sizes(cls, process: FiniteProcess) -> list[int]:
+        """How many numbers per coordinate a network may return: categories, or with the states that noise adds."""
+        return [process.space.size, process.state_space.size]
+
+    @classmethod
+    def of_output(cls, output: Any, process: Process, x_t: Tree, t: Tree, reading: Reading) -> "FinitePrediction":
+        check_output(output, [(*x_t.shape, size) for size in cls.sizes(cast(FiniteProcess, process))])
+        return cls(output, process, x_t, t, **cls.options(reading, t))  # type: ignore[arg-type]
+
+    @classmethod
+    def options(cls, reading: Reading, t: Tree) -> dict[str, Any]:
+        """What else it is made of."""
+        return reading.grid_pair(cls, t)
+
+    @classmethod
+    def cutoff(cls, process: Process) -> float:
+        """Only leave-one-out logits keep the bound finite as the noise vanishes, and anything does where a coordinate is
+        its own value or MASK."""
+        return process.cutoff if process.absorbing else max(process.cutoff, 1e-4)
 
     def __init__(self, value: Tensor, process: FiniteProcess, x_t: Int[Tensor, "batch *shape"], t: Tree):
         self.value = value if value.dtype in (torch.float32, torch.float64) else value.float()
         self.process, self.x_t = process, x_t
         self.t = as_times(t, x_t.shape[0], x_t.device)
+
+    def with_value(self, value: Tensor) -> Any:
+        return super().with_value(value if value.dtype in (torch.float32, torch.float64) else value.float())
 
     @abstractmethod
     def log_ratio(self) -> Tensor:
@@ -76,6 +109,16 @@ class FinitePrediction(Prediction):
 class _CleanLaw(FinitePrediction):
     """A reverse process built from a law theta of x_0: rates R_t(x_t, y) m(y)/m(x_t) with m = Q_t theta."""
 
+    needs_generator = False
+
+    @classmethod
+    def sizes(cls, process: FiniteProcess) -> list[int]:
+        return [process.space.size]
+
+    @classmethod
+    def tells_clean(cls, process: Process) -> bool:
+        return True
+
     @abstractmethod
     def log_theta(self) -> Float[Tensor, "batch *shape size"]:
         """The vector that takes the place of the one-hot x_0 in the conditioned reverse."""
@@ -99,6 +142,22 @@ class _CleanLaw(FinitePrediction):
 class Posterior(_CleanLaw):
     """Leave-one-out logits, ready or as features with a head."""
 
+    lazy = True
+
+    @classmethod
+    def cutoff(cls, process: Process) -> float:
+        return process.cutoff
+
+    @classmethod
+    def of_features(
+        cls, features: Tensor, head: Callable[[Tensor], Tensor], process: FiniteProcess, x_t: Tensor, t: Tree
+    ) -> "Posterior":
+        """Logits that are made where they are asked for."""
+        return cls(features, process, x_t, t, head=head)
+
+    def clean(self) -> Tensor:
+        return self.logits.softmax(-1)
+
     def __init__(
         self,
         value: Tensor,
@@ -112,6 +171,12 @@ class Posterior(_CleanLaw):
             super().__init__(value, process, x_t, t)
         else:
             self.process, self.x_t, self.t = process, x_t, as_times(t, x_t.shape[0], x_t.device)
+
+    def with_value(self, value: Tensor) -> Any:
+        """Ready logits, whatever it was made of."""
+        own = super().with_value(value)
+        own.head = None
+        return own
 
     def _logits(self, rows: Bool[Tensor, "batch *shape"] | None = None) -> Tensor:
         features = self.features if rows is None else self.features[rows]
@@ -205,6 +270,13 @@ class Posterior(_CleanLaw):
 class RawPosterior(_CleanLaw):
     """Logits of q(x_0^k | x_t), all of x_t included."""
 
+    @classmethod
+    def options(cls, reading: Reading, t: Tree) -> dict[str, Any]:
+        return {"kernel": reading.kernel}
+
+    def clean(self) -> Tensor:
+        return self.log_probs().exp()
+
     def __init__(self, value: Tensor, process: FiniteProcess, x_t: Tensor, t: Tree, kernel: str = "marginalised"):
         super().__init__(value, process, x_t, t)
         self.kernel = check_kernel(kernel)
@@ -234,6 +306,13 @@ class RawPosterior(_CleanLaw):
 
 class Ratio(FinitePrediction):
     """log q(y)/q(x_t); the entry of x_t itself is not read."""
+
+    @classmethod
+    def of_energy(cls, leaf):
+        x, process = leaf.x, leaf.process
+        wanted = process.log_rates_into(x, process.times(leaf.t, x)) > LOG_ZERO / 2
+        to = torch.arange(wanted.shape[-1], device=x.device).expand(wanted.shape)
+        return cls(leaf.ratios(to, wanted, LOG_ZERO).scatter(-1, x.unsqueeze(-1), 0.0), process, x, leaf.t)
 
     def log_ratio(self) -> Tensor:
         return self.process.widen(self.value)
@@ -271,6 +350,11 @@ class Transition(FinitePrediction):
     """Logits of p(x_s | x_t) for one grid pair (s, t), over all states (eq:condition-reversal-nn-disc)."""
 
     tied_to_grid = True
+    needs_generator = False
+
+    @classmethod
+    def sizes(cls, process: FiniteProcess) -> list[int]:
+        return [process.state_space.size]
 
     def __init__(self, value: Tensor, process: FiniteProcess, x_t: Tensor, t: Tree, *, s: Tree):
         super().__init__(value, process, x_t, t)

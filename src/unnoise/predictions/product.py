@@ -1,5 +1,8 @@
 """A prediction on a product: one prediction per leaf."""
 
+from typing import Any
+
+from unnoise.checks import leaf_time
 from unnoise.generators import ProductReversal
 from unnoise.predictions.base import Kind, Prediction, refuse
 from unnoise.processes import Process
@@ -18,6 +21,18 @@ class ProductPrediction(ProductReversal, Prediction):
     @property
     def tied_to_grid(self) -> bool:  # type: ignore[override]
         return any(leaf.tied_to_grid for leaf in self.leaves.values())
+
+    def clean(self) -> dict[str, Tree]:
+        return {name: leaf.clean() for name, leaf in self.leaves.items()}
+
+    def with_value(self, value: dict[str, Tree]) -> Any:
+        """The leaves that are named get other values."""
+        leaves = {name: leaf.with_value(value[name]) if name in value else leaf for name, leaf in self.leaves.items()}
+        return type(self)(leaves, self.process, self.x_t, self.t)
+
+    def at(self, t: Tree) -> Any:
+        leaves = {name: leaf.at(leaf_time(t, name)) for name, leaf in self.leaves.items()}
+        return type(self)(leaves, self.process, self.x_t, t)
 
     def __getitem__(self, name: str) -> Prediction:
         return self.leaves[name]

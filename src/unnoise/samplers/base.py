@@ -17,12 +17,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from unnoise.denoiser import AnyDenoiser, Denoiser, base_process, rows_of
+from unnoise.denoiser import AnyDenoiser, base_process, rows_of
 from unnoise.noise import NoiseSource
 from unnoise.predictions import Prediction
 from unnoise.processes import Process
@@ -52,13 +52,6 @@ def on_host(schedule: Schedule) -> Schedule:
     return schedule if all(value.device.type == "cpu" for value in held) else deepcopy(schedule).cpu()
 
 
-class Moment(NamedTuple):
-    """A time of the loop, one entry per row: in float64, and as the network sees it."""
-
-    exact: Tree
-    seen: Tree
-
-
 class Problem:
     """One run: the denoiser, its condition, the grid, the noise, and the record."""
 
@@ -76,8 +69,6 @@ class Problem:
         self.device = noise.rows.device
         self.clock = times.to(self.device)  # the same times where the states are
         self.info = info or Info(times=times)
-        plain = type(denoiser).forward is Denoiser.forward and self.device.type != "cpu"
-        self.checked: Denoiser | None = denoiser if plain else None  # type: ignore[assignment]
 
     @property
     def steps(self) -> int:
@@ -88,30 +79,21 @@ class Problem:
         leaf = self.process.leaves[name]  # type: ignore[union-attr,index]
         return Problem(self.denoiser, self.times, self.noise.at(name), self.condition, leaf, self.info)  # type: ignore
 
-    def moments(self, times: Tree) -> list[Moment]:
-        """Times of the loop, moved to the device at once: a list of numbers, or such a list for each leaf."""
+    def moments(self, times: Tree) -> list[Tree]:
+        """Times of the loop, one entry per row, moved to the device at once: of a list of numbers, or such a list for each
+        leaf."""
         if isinstance(times, dict):
             leaves = {name: self.moments(values) for name, values in times.items()}
             count = len(next(iter(leaves.values())))
-            return [
-                Moment(*({name: values[i][which] for name, values in leaves.items()} for which in (0, 1)))
-                for i in range(count)
-            ]
+            return [{name: values[i] for name, values in leaves.items()} for i in range(count)]
         exact = torch.as_tensor(times, dtype=torch.float64).to(self.device)
-        seen = exact if self.checked is None else exact.to(self.checked.clock_dtype)
-        rows = len(self.noise.rows)
-        views = [value.unsqueeze(1).expand(-1, rows).unbind(0) for value in (exact, seen)]
-        return [Moment(*pair) for pair in zip(*views, strict=True)]
+        return list(exact.unsqueeze(1).expand(-1, len(self.noise.rows)).unbind(0))
 
-    def predict(self, x: Tree, t: Tensor | Moment) -> Prediction:
+    def predict(self, x: Tree, t: Tree) -> Prediction:
         """The denoiser at time t: a number on the states' device, or a moment of the loop."""
         self.info.calls += 1
         self.info.rows += batch_size(x)
-        if not isinstance(t, Moment):
-            return self.denoiser(x, t, **self.condition)
-        if self.checked is None:
-            return self.denoiser(x, t.exact, **self.condition)
-        return self.checked.evaluate(x, t.exact, t.seen, self.condition)
+        return self.denoiser(x, t, **self.condition)
 
     def predict_rows(self, x: Tree, t: Tensor, rows: Tensor | None) -> Prediction:
         """The denoiser on some rows of the batch, with their share of the condition; None: on all."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unnoise.denoiser import AnyDenoiser, Denoiser
+from unnoise.denoiser import AnyDenoiser, Denoiser, has_features
 from unnoise.shapes import Tree
 from unnoise.tree import first_leaf, map_leaves
 
@@ -94,6 +94,5 @@ def captured(denoiser: AnyDenoiser) -> Denoiser:
         raise TypeError(f"a {type(denoiser).__name__} has no network to record: pass a Denoiser")
     other = copy(denoiser)
     other._modules = dict(denoiser._modules)
-    two_parts = hasattr(denoiser.network, "features") and hasattr(denoiser.network, "head")
-    other.network = (RecordedFeatures if two_parts else Recorded)(denoiser.network)
+    other.network = (RecordedFeatures if has_features(denoiser.network) else Recorded)(denoiser.network)
     return other

@@ -19,7 +19,7 @@ from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.noise import NoiseSource
 from unnoise.samplers.base import Ancestral, Info, Problem, Sampler, Stepping
 from unnoise.samplers.grids import TimeGrid
-from unnoise.samplers.sample import grid_of, network_of, refused, sample
+from unnoise.samplers.sample import grid_of, refused, sample
 from unnoise.shapes import Tree
 from unnoise.tree import map_leaves
 
@@ -48,7 +48,7 @@ class CapturedRun:
             raise ValueError(f"n = {n}: record a run of at least one sample")
         self.denoiser, self.n, self.sampler, self.seed, self.condition = denoiser, n, sampler, seed, condition
         self.times = grid_of(denoiser, steps, grid, start, end)
-        self.dtype, self.device = network_of(denoiser)
+        self.dtype, self.device = denoiser.dtype, denoiser.device
         self.graph: torch.cuda.CUDAGraph | None = None
         if self.device.type == "cuda":
             self._record()

@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.noise import NoiseSource
+from unnoise.predictions.kinds import every_kind
 from unnoise.processes import Chain, Gaussian, Process
 from unnoise.samplers import grids
 from unnoise.samplers.adaptive import AdaptiveODE
@@ -65,25 +66,12 @@ def grid_of(
 def _refuse_tied(denoiser: AnyDenoiser, steps: int) -> None:
     """A kind that speaks of one step of the chain has nothing to say of a longer one."""
 
-    def tied(kinds: Any) -> list[str]:
-        if isinstance(kinds, dict):
-            return [name for part in kinds.values() for name in tied(part)]
-        return [kinds.__name__] if getattr(kinds, "tied_to_grid", False) else []
-
-    names = tied(getattr(denoiser, "kinds", None))
+    names = [kind.__name__ for kind in every_kind(denoiser.kinds) if kind.tied_to_grid]
     if names:
         raise ValueError(
             f"a {names[0]} prediction belongs to the chain's own steps, and this grid of {steps} leaves some out: "
             f"run every step, or predict another kind"
         )
-
-
-def network_of(denoiser: AnyDenoiser) -> tuple[torch.dtype, torch.device]:
-    """Where, and in which precision, the states should be: the network's, or float64 on the CPU for an oracle."""
-    network = getattr(denoiser, "network", None)
-    parameters = list(network.parameters()) if isinstance(network, torch.nn.Module) else []
-    first = next((p for p in parameters if p.dtype.is_floating_point), None)
-    return (torch.float64, torch.device("cpu")) if first is None else (first.dtype, first.device)
 
 
 def refused(sampler: Sampler, process: Process) -> None:
@@ -176,8 +164,7 @@ def sample(
         x = _moved(process.state_space.check(x, "x"), dtype, device)
         device = first_leaf(x).device
     else:
-        own_dtype, own_device = network_of(denoiser)
-        dtype, device = dtype or own_dtype, torch.device(device) if device is not None else own_device
+        dtype, device = dtype or denoiser.dtype, denoiser.device if device is None else torch.device(device)
     count = batch_size(x) if n is None else n
     if rows is None:
         rows = torch.arange(first, first + count, device=device)

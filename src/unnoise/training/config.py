@@ -13,10 +13,9 @@ from typing import Any, get_origin
 
 from unnoise import predictions
 from unnoise.data.base import Format
-from unnoise.denoiser import Kinds
 from unnoise.networks.base import described
-from unnoise.networks.presets import default_predicts
 from unnoise.objectives import weightings
+from unnoise.predictions import Kinds
 
 DECAYS = ("cosine", "constant", "linear")
 PRECISIONS = ("no", "bf16")
@@ -201,10 +200,10 @@ class RunConfig:
         cls, train: TrainConfig, format: Format, network: Any, predicts: Kinds = None, schedule: str | None = None
     ) -> "RunConfig":
         """From the things themselves; `network` is a registered module, or {"name", "options"}, and `predicts` what it
-        predicts if that is not `default_predicts`."""
+        predicts if that is not the default."""
         named = network if isinstance(network, dict) else described(network)
         data, process = {"kind": format.kind, "data": format.to_json()}, format.process()
-        kinds, made = kind_names(predicts or default_predicts(process)), repr(process)
+        kinds, made = kind_names(predicts or predictions.default_kind(process)), repr(process)
         return cls(train=train, format=data, network=named, predicts=kinds, schedule=schedule, process=made)
 
     def to_json(self) -> dict[str, Any]:

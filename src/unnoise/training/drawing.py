@@ -261,8 +261,7 @@ def _replacing(process: Product, x: Tree, fixed: Tree, held: list[str], rounds: 
 
 def _begun(denoiser: Denoiser, x: Tree, fixed: Tree, noise: NoiseSource) -> Tree:
     """The prior where nothing is known; leaves that are not named are all prior."""
-    dtype = next(p.dtype for p in denoiser.network.parameters() if p.dtype.is_floating_point)
-    prior = denoiser.process.prior(len(noise.rows), dtype, noise.rows.device).draw(noise.at("prior"))
+    prior = denoiser.process.prior(len(noise.rows), denoiser.dtype, noise.rows.device).draw(noise.at("prior"))
 
     def put(values: Tensor, known: Tensor, otherwise: Tensor) -> Tensor:
         return torch.where(known.to(otherwise.device), values.to(otherwise), otherwise)

@@ -10,7 +10,8 @@ from unnoise.data.base import Format
 from unnoise.denoiser import base_process
 from unnoise.kernels.noise import available
 from unnoise.networks.base import described
-from unnoise.networks.presets import default_network, default_predicts
+from unnoise.networks.presets import default_network
+from unnoise.predictions import default_kind
 from unnoise.processes import Gaussian, Masking, Process, Product
 from unnoise.samplers import Ancestral, DPMSolverPP, FirstHitting, Leaves, Reveal, Sampler
 from unnoise.samplers.base import OneStep
@@ -97,7 +98,7 @@ def recipe(
     chosen = {**train_defaults(format, rows, preset, on), **{k: v for k, v in options.items() if v is not None}}
     if options.get("steps") is not None or options.get("epochs") is not None:
         chosen["minutes"] = options.get("minutes")
-    return RunConfig.of(TrainConfig.from_json(chosen), format, described(network), default_predicts(process), schedule)
+    return RunConfig.of(TrainConfig.from_json(chosen), format, described(network), default_kind(process), schedule)
 
 
 def drawing(process: Process, steps: int | None = None) -> Drawing:

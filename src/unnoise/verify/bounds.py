@@ -271,7 +271,7 @@ class _WithVariance(AnyDenoiser):
         super().__init__()
         self.oracle, self.process, self.variance = oracle.predicting(None, chain), chain, variance
 
-    def forward(self, x_t: Tree, t: Tree, **condition: Any) -> ContinuousPrediction:
+    def forward(self, x_t: Tree, t: Tree, /, **condition: Any) -> ContinuousPrediction:
         prediction = self.oracle(x_t, t)
         assert isinstance(prediction, ContinuousPrediction)
         prediction.variance = self.variance

@@ -38,7 +38,7 @@ class Perturbed(AnyDenoiser):
         self.process, self.kinds = oracle.process, oracle.kinds
         self.oracle, self.scale, self.seed = oracle, scale, seed
 
-    def forward(self, x_t: Tree, t: Tree, **condition: Any) -> Prediction:
+    def forward(self, x_t: Tree, t: Tree, /, **condition: Any) -> Prediction:
         prediction = self.oracle(x_t, t, **condition)
         if isinstance(prediction, Energy):
             return self._perturb_energy(prediction)
