@@ -16,7 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unnoise import conditions
 from unnoise.checks import as_times, fits, fits_times, leaf_time
+from unnoise.conditions import given
 from unnoise.noise import NoiseSource
 from unnoise.predictions import (
     Clean,
@@ -156,24 +158,23 @@ class Denoiser(AnyDenoiser):
     def evaluate(self, x_t: Tree, clock: Tree, seen: Tree, condition: dict[str, Any]) -> Prediction:
         """`forward` on states and times that are known to be right: `seen` is the clock in the network's precision."""
         if self.passes == 2:
-            first = self.typed(first_pass(self.network, x_t, seen, condition), x_t, clock)
+            first = self.typed(first_pass(self.network, x_t, seen, given(condition)), x_t, clock)
             condition = {**condition, "previous": estimate(first)}
         if self.kinds is Posterior and has_features(self.network):
-            features = self.network.features(x_t, seen, **condition)  # type: ignore[operator]
+            features = self.network.features(x_t, seen, **given(condition))  # type: ignore[operator]
             return Posterior(features, base_process(self.process), x_t, clock, head=self.network.head)  # type: ignore
         if self.kinds is Energy:
             return Energy(self._energy(seen, condition), base_process(self.process), x_t, clock, self.variance)
-        return self.typed(self.network(x_t, seen, **condition), x_t, clock)
+        return self.typed(self.network(x_t, seen, **given(condition)), x_t, clock)
 
     def _energy(self, t: Tree, condition: dict[str, Any]) -> Callable[[Tree, Tensor | None], Tensor]:
         """The network as a function of states, each at the time and condition of one row."""
 
         def energy(x: Tree, rows: Tensor | None) -> Tensor:
-            clock, given = t, condition
+            clock, own = t, condition
             if rows is not None:
-                clock = map_leaves(lambda v: v[rows], t)
-                given = map_leaves(lambda v: v[rows] if isinstance(v, Tensor) else v, condition)
-            value = self.network(x, clock, **given)
+                clock, own = map_leaves(lambda v: v[rows], t), conditions.rows_of(condition, rows)
+            value = self.network(x, clock, **given(own))
             if isinstance(value, Tensor) and tuple(value.shape) != (batch_size(x),):
                 raise ValueError(
                     f"the network returned shape {tuple(value.shape)}; an Energy is one number per row, "

@@ -16,6 +16,7 @@ settles; the last two answers are extrapolated, and what that changes is the est
 from collections.abc import Callable
 from functools import cache
 from math import ceil, exp, isfinite, sqrt
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ from unnoise.generators.kolmogorov import code, states
 from unnoise.generators.neighbours import neighbours, tree_leaves
 from unnoise.shapes import Float, Int
 from unnoise.spaces import Finite, Space
-from unnoise.tree import batch_size
+from unnoise.tree import Path, batch_size
 
 Rates = Callable[[Tensor], Tensor]  # times [n] -> rates [n, edges] along the edges of `edges(space)`
 
@@ -35,6 +36,11 @@ ENTRIES = 2**20  # rates that are held at once
 _TERMS = 64.0  # the largest m of one series
 
 
+def finite_leaves(space: Space) -> list[tuple[Path, Finite]]:
+    """The leaves, all of them finite: spaces that are not are refused before they come here."""
+    return [(path, cast(Finite, leaf)) for path, leaf in tree_leaves(space)]
+
+
 @cache
 def edges(space: Space) -> tuple[Int[Tensor, "edges"], Int[Tensor, "edges"]]:
     """Destination and source of every jump: leaf by leaf, state, coordinate and category in the order of a leaf's rates.
@@ -42,8 +48,7 @@ def edges(space: Space) -> tuple[Int[Tensor, "edges"], Int[Tensor, "edges"]]:
     An entry that leads nowhere (the state itself, a category that a coordinate has not) points at its source.
     """
     points, targets, sources = states(space), [], []
-    for path, leaf in tree_leaves(space):
-        assert isinstance(leaf, Finite)
+    for path, leaf in finite_leaves(space):
         target = code(space, neighbours(points, path, leaf)).reshape(batch_size(points), -1, leaf.size)
         source = torch.arange(batch_size(points)).reshape(-1, 1, 1).expand_as(target)
         if leaf.sizes is not None:
