@@ -56,7 +56,7 @@ class Told(Echo):
 def mass(denoiser: un.Denoiser, **condition) -> float:
     """sum_x exp(-bound(x)) by enumeration: at most 1 for a bound."""
     with torch.no_grad():
-        bound = un.bound(denoiser, EVERY, times=un.Quadrature(48), exact=True, **condition)
+        bound = un.bound(denoiser, EVERY, times=un.Quadrature(48), exact=True, condition=condition)
     return float((-bound.total).exp().sum())
 
 

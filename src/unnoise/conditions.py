@@ -16,6 +16,7 @@ already are refused.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -86,17 +87,17 @@ def tiled(condition: Condition, n: int) -> dict[str, Any]:
 def one_row(condition: Condition, rows: int) -> dict[str, Any]:
     """The condition as that of a single row; refused where rows differ."""
 
-    def first(leaf: Tensor) -> Tensor:
+    def first(name: str, leaf: Tensor) -> Tensor:
         differs = (leaf != leaf[:1]).reshape(rows, -1).any(1)
         if bool(differs.any()):
             i = int(differs.nonzero()[0, 0])
             raise ValueError(
-                f"the condition differs between rows 0 and {i}, but a table of all states is for one condition: pass the "
-                f"rows of one condition at a time, or use PathWeighted()"
+                f"the condition '{name}' differs between rows 0 and {i}, but a table of all states is for one condition: "
+                f"pass the rows of one condition at a time, or use PathWeighted()"
             )
         return leaf[:1]
 
-    return _map(first, condition)
+    return {name: _map(partial(first, name), value) for name, value in condition.items()}
 
 
 def spread(condition: Condition, rows: int) -> dict[str, Any]:

@@ -233,7 +233,7 @@ def test_the_last_law_is_the_decoders():
         for i, j in product(range(0, batch_size(x), 5), range(0, batch_size(data), 4)):
             x_eps, x0 = (map_leaves(lambda v, k=k: v[k : k + 1], tree) for tree, k in ((x, i), (data, j)))
             prediction = model(x_eps, 0.1)
-            nll = un.decoders.default_decoder(process).nll(process, prediction, x0, x_eps, 0.1)
+            nll = un.objectives.default_decoder(process).nll(process, prediction, x0, x_eps, 0.1)
             assert torch.allclose(clean_law(prediction, process).log_prob(x0), -nll, atol=1e-12)
 
 

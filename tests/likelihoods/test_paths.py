@@ -11,7 +11,7 @@ from unnoise.denoiser import AnyDenoiser
 from unnoise.generators.kolmogorov import states
 from unnoise.likelihoods import paths as module
 from unnoise.likelihoods.enumerate import Enumeration
-from unnoise.likelihoods.paths import Graded, PathWeighted, log_decode, weighted
+from unnoise.likelihoods.paths import Graded, PathWeighted, weighted
 from unnoise.noise import NoiseSource
 from unnoise.tree import batch_size, map_leaves
 from unnoise.verify.wrong import Perturbed
@@ -228,8 +228,8 @@ def test_decoder_without_a_network_at_a_state():
         alpha, sigma = float(process.schedule.alpha(0.1)), float(process.schedule.sigma(0.1))
         cov = (covariance if process.covariance is not None else torch.eye(2).double()) * (sigma / alpha) ** 2
         expected = torch.distributions.MultivariateNormal(x_eps / alpha, cov).log_prob(x0)
-        decoder = un.decoders.default_decoder(process)
-        assert torch.allclose(log_decode(decoder, process, None, x0, x_eps, 0.1), expected, atol=1e-12)
+        decoder = un.objectives.default_decoder(process)
+        assert torch.allclose(decoder.log_prob(process, None, x0, x_eps, 0.1), expected, atol=1e-12)
         entropy = torch.distributions.MultivariateNormal(x_eps / alpha, cov).entropy()
         assert torch.allclose(decoder.nll(process, None, x0, None, 0.1), entropy, atol=1e-12)
 
@@ -304,7 +304,7 @@ def test_grids():
 
 def test_refusals():
     numbers = un.oracles.normal(un.Gaussian((1,)), torch.zeros(1).double(), torch.eye(1).double())
-    with pytest.raises(ValueError, match="sigma is 0 at the last time t = 0.*end the grid before"):
+    with pytest.raises(ValueError, match="the noise is 0 at the last time t = 0.*end the grid before"):
         run(numbers, torch.zeros(1, 1).double(), grid=[1.0, 0.5, 0.0])
     with pytest.raises(ValueError, match="paths = 0"):
         PathWeighted(0)
@@ -337,12 +337,16 @@ def _mean_of_logs(kept):
 
 
 def _undecoded(kept):
-    return lambda decoder, process, prediction, x0, x_eps, eps: torch.zeros(batch_size(x0), dtype=torch.float64)
+    class Undecoded(un.decoders.CategoricalDecoder):
+        def log_prob(self, process, prediction, x0, x_eps, eps):
+            return torch.zeros(batch_size(x0), dtype=torch.float64)
+
+    return lambda process: Undecoded()
 
 
 @pytest.mark.parametrize(
     "target, wrong",
-    [("_Model", _no_prior), ("_Model", _late), ("weighted", _mean_of_logs), ("log_decode", _undecoded)],
+    [("_Model", _no_prior), ("_Model", _late), ("weighted", _mean_of_logs), ("default_decoder", _undecoded)],
     ids=["no prior", "later times", "mean of logs", "no decoder"],
 )
 def test_mutants_are_caught(monkeypatch, target, wrong):

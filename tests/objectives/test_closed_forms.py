@@ -84,7 +84,7 @@ def test_squared_errors(schedule, kind, shape):
     process = un.Gaussian(shape, schedule)
     x0, x_t, t, value = gaussian_case(process)
     prediction = kind(value, process, x_t, t)
-    assert (un.Gaussian, kind) in closed_forms.CLOSED_FORMS
+    assert closed_forms.closed_form.of(un.Gaussian, kind)
     assert_near(rate(prediction, process, x0), divergence(process.reverse(x_t, x0, t), prediction), 1e-10)
 
 
@@ -164,7 +164,7 @@ def test_per_step_weights(schedule):
 @pytest.mark.parametrize("make", FINITE.values(), ids=FINITE.keys())
 def test_posteriors(make):
     process = make()
-    assert (type(process), un.Posterior) in closed_forms.CLOSED_FORMS
+    assert closed_forms.closed_form.of(type(process), un.Posterior)
     for seed in range(3):
         x0, x_t, t, logits = finite_case(process, seed)
         prediction = un.Posterior(logits, process, x_t, t)

@@ -167,7 +167,7 @@ def test_product_bound():
     check(total, *[randn(*value_shape(leaf, None), seed=i) for i, leaf in enumerate(process.leaves.values())])
 
 
-@pytest.mark.parametrize("weighting", ["Simple", "X0", "V", "MinSNR", "EDM", "Sigmoid"])
+@pytest.mark.parametrize("weighting", ["Simple", "X0", "V", "MinSNR", "EDMWeighting", "SigmoidWeighting"])
 @pytest.mark.parametrize("kind", NUMBERS)
 def test_weighted_loss(weighting, kind):
     process = PROCESSES["gaussian"]()

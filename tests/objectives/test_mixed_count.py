@@ -7,8 +7,7 @@ import torch
 
 import unnoise as un
 from unnoise.noise import NoiseSource
-from unnoise.objectives import MixedTimes, Observed
-from unnoise.objectives.mixed_times import default_times
+from unnoise.objectives import MixedTimes, Observed, default_times
 from unnoise.objectives.times import Visits, graded_slope
 from unnoise.oracles import CategoricalLeaf, Components, GaussianLeaf
 
@@ -69,16 +68,16 @@ def errors(sample, exact):
 class Careless(MixedTimes):
     """A mutant: every row is weighted as if it were masked as the process does it."""
 
-    def visit(self, process, x0, low, noise, observed=None):
-        visits = super().visit(process, x0, low, noise, observed)
+    def visit(self, process, x0, low, noise, known=None):
+        visits = super().visit(process, x0, low, noise, known)
         return Visits(visits.t, graded_slope(visits.t, low, self.power), visits.x_t)
 
 
 class Uncounted(MixedTimes):
     """A mutant: a row whose masked leaf is observed still has a share for it."""
 
-    def visit(self, process, x0, low, noise, observed=None):
-        visits = super().visit(process, x0, low, noise, observed)
+    def visit(self, process, x0, low, noise, known=None):
+        visits = super().visit(process, x0, low, noise, known)
         return Visits(visits.t, visits.weight / (1 - 2 / (2 + log(1 / low))), visits.x_t)
 
 

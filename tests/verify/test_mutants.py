@@ -14,7 +14,7 @@ from unnoise.covariance import Covariance
 from unnoise.generators.local import Local
 from unnoise.laws import Categorical, Normal
 from unnoise.objectives import closed_forms
-from unnoise.objectives.bound import Terms
+from unnoise.objectives.terms import Terms
 from unnoise.predictions import Energy
 from unnoise.predictions.continuous import Score
 from unnoise.predictions.finite import Posterior, RawPosterior

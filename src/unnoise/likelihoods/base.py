@@ -38,6 +38,8 @@ class LikelihoodInfo:
 class Likelihood(ABC):
     """One method."""
 
+    takes_states = True  # whether its data are points of the process's space, which are checked beforehand
+
     def refuse(self, process: Process) -> str | None:
         """Why this method does not hold for a process; None where it does."""
         return None
@@ -46,4 +48,7 @@ class Likelihood(ABC):
     def log_prob(
         self, denoiser: AnyDenoiser, x0: Tree, noise: NoiseSource, condition: dict[str, Any]
     ) -> tuple[Float[Tensor, "batch"], LikelihoodInfo]:
-        """log p(x0) in nats, float64, one number per row; row i depends on row i (and its noise) alone."""
+        """log p(x0) in nats, float64, one number per row; row i depends on row i (and its noise) alone.
+
+        The condition is one that `conditions.checked` has passed for these rows.
+        """

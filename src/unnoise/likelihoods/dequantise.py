@@ -29,13 +29,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unnoise.denoiser import AnyDenoiser, rows_of
+from unnoise.conditions import tiled
+from unnoise.denoiser import AnyDenoiser
 from unnoise.laws import sum_coordinates
 from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
 from unnoise.noise import NoiseSource
 from unnoise.processes import Process
 from unnoise.shapes import Float, Int, Tree
 from unnoise.spaces import INTEGERS
+from unnoise.tree import tile
 
 Dequantisation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -89,6 +91,8 @@ class Dequantised(Likelihood):
     `info.error` is one standard error of the estimate over its draws, with the method's own on top; None for one draw.
     """
 
+    takes_states = False  # its data are the numbers of bins, which it checks itself
+
     def __init__(
         self,
         method: Likelihood,
@@ -122,10 +126,8 @@ class Dequantised(Likelihood):
         self, denoiser: AnyDenoiser, x0: Tree, noise: NoiseSource, condition: dict[str, Any]
     ) -> tuple[Float[Tensor, "batch"], LikelihoodInfo]:
         count, several = len(x0), noise.repeated(self.draws)
-        bins = x0.repeat(self.draws, *[1] * (x0.ndim - 1))
-        x, log_q = self.draw(bins, several.at("dequantise"), denoiser.dtype)
-        repeated = rows_of(condition, torch.arange(count, device=x0.device).repeat(self.draws), count)
-        log_p, info = self.method.log_prob(denoiser, x, several, repeated)
+        x, log_q = self.draw(tile(x0, self.draws), several.at("dequantise"), denoiser.dtype)
+        log_p, info = self.method.log_prob(denoiser, x, several, tiled(condition, self.draws))
         weights = (log_p - log_q).reshape(self.draws, count)
         info.density += f", over bins of width {self.width:g}"
         info.bound, own = True, info.error

@@ -19,23 +19,24 @@ far the table's sum is from one, plus the rounding of T sums.
 from collections.abc import Iterator
 from itertools import pairwise
 from math import log10, prod
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from unnoise.denoiser import AnyDenoiser, base_process
+from unnoise.conditions import Condition, checked, one_row, spread
+from unnoise.denoiser import AnyDenoiser
 from unnoise.generators.kolmogorov import code, enumerable, states
 from unnoise.laws import Categorical, Joint, Law
 from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
-from unnoise.likelihoods.forward import LIKELY, solve
+from unnoise.likelihoods.forward import LIKELY, finite_leaves, solve
 from unnoise.likelihoods.paths import Grid, chain_times
 from unnoise.noise import NoiseSource
-from unnoise.predictions import FinitePrediction, Prediction, ProductPrediction, Rates, Ratio, RawPosterior
-from unnoise.processes import Chain, Process, Product
+from unnoise.predictions import Prediction, ProductPrediction, Rates, Ratio, RawPosterior
+from unnoise.processes import Process
 from unnoise.shapes import Float, Tree
 from unnoise.spaces import ENUMERABLE, Finite, Space, tree_leaves
-from unnoise.tree import batch_size, first_leaf, map_leaves, pick
+from unnoise.tree import batch_size, first_leaf, map_leaves, pick, rows, tile
 
 ENTRIES = 2**21  # numbers of a prediction, and entries of half a kernel, that are held at once
 EPS = 2.0**-52
@@ -43,7 +44,7 @@ EPS = 2.0**-52
 
 def how_many(space: Space) -> int:
     """The number of points of a finite space or a product of them."""
-    return prod(leaf.count for _, leaf in tree_leaves(space) if isinstance(leaf, Finite))
+    return prod(leaf.count for _, leaf in finite_leaves(space))
 
 
 def coordinate_laws(law: Law, space: Space) -> list[Float[Tensor, "rows size"]]:
@@ -52,7 +53,7 @@ def coordinate_laws(law: Law, space: Space) -> list[Float[Tensor, "rows size"]]:
         return [part for name, leaf in space.leaves.items() for part in coordinate_laws(law.leaves[name], leaf)]  # type: ignore
     if not isinstance(law, Categorical):
         raise TypeError(f"a kernel on categories is a {type(law).__name__}: enumeration needs their probabilities")
-    assert isinstance(space, Finite)
+    space = cast(Finite, space)
     probs = law.log_probs.double().exp()
     columns = probs.reshape(len(probs), -1, probs.shape[-1]).unbind(1)
     sizes = [space.size] * len(columns) if space.sizes is None else space.sizes.flatten().tolist()
@@ -79,42 +80,36 @@ def clean_law(prediction: Prediction, process: Process) -> Law:
     """The model's law of x_0 given x_eps, as in the bound: ratios and rates by their kernel to time 0, others by their
     posterior."""
     prediction = prediction.by_leaf()
-    if isinstance(process, Product):
-        assert isinstance(prediction, ProductPrediction)
+    if isinstance(prediction, ProductPrediction):
         return Joint({name: clean_law(prediction.leaves[name], leaf) for name, leaf in process.leaves.items()})
-    assert isinstance(prediction, FinitePrediction)
     if isinstance(prediction, Ratio | Rates) and process.noiseless(0.0):
-        law = prediction.step(0.0)
-        assert isinstance(law, Categorical)
-        return Categorical(law.log_probs[..., : process.space.size])  # type: ignore[attr-defined]
+        law = cast(Categorical, prediction.step(0.0))
+        return Categorical(law.log_probs[..., : cast(Finite, process.space).size])
     return Categorical(prediction.to(RawPosterior).log_probs())
 
 
 class _Table:
-    """One model: its states, and the laws that are carried over them."""
+    """One model, under one condition: its states, and the laws that are carried over them."""
 
-    def __init__(self, denoiser: AnyDenoiser, condition: dict[str, Any], own: dict[str, Tensor], device: torch.device):
-        self.denoiser, self.process = denoiser, base_process(denoiser.process)
-        self.condition, self.own = condition, own
+    def __init__(self, denoiser: AnyDenoiser, condition: dict[str, Any], device: torch.device):
+        self.denoiser, self.process, self.condition = denoiser, denoiser.process.base, condition
         self.calls = self.rows = 0
         space = self.process.state_space
         self.points = map_leaves(lambda x: x.to(device), states(space))
         self.count = batch_size(self.points)
         self.data = code(space, states(self.process.space)).to(device)  # where the data's points are among them
-        leaves = [leaf for _, leaf in tree_leaves(space) if isinstance(leaf, Finite)]
+        leaves = [leaf for _, leaf in finite_leaves(space)]
         half = self.count**0.5 * max(leaf.size for leaf in leaves)  # cells of half a kernel, at most
         self.chunk = max(1, int(ENTRIES // max(half, sum(leaf.dimension * leaf.size for leaf in leaves))))
 
     def chunks(self) -> Iterator[tuple[slice, Tree]]:
         for i in range(0, self.count, self.chunk):
             part = slice(i, i + self.chunk)
-            yield part, map_leaves(lambda v, part=part: v[part], self.points)
+            yield part, rows(self.points, part)
 
     def predict(self, x: Tree, t: Tree) -> Prediction:
-        rows = batch_size(x)
-        self.calls, self.rows = self.calls + 1, self.rows + rows
-        own = {name: value.expand(rows, *value.shape[1:]) for name, value in self.own.items()}
-        return self.denoiser(x, t, **self.condition, **own)
+        self.calls, self.rows = self.calls + 1, self.rows + batch_size(x)
+        return self.denoiser(x, t, **spread(self.condition, batch_size(x)))
 
     def prior(self) -> Float[Tensor, "states"]:
         law = self.process.prior(self.count, torch.float64, first_leaf(self.points).device)
@@ -144,8 +139,7 @@ class _Table:
         for part in times.split(together):  # several times at all states, or one time at some of them
             n = len(part)
             if n > 1:
-                x = map_leaves(lambda v, n=n: v.repeat(n, *[1] * (v.ndim - 1)), self.points)
-                local = [self.predict(x, part.repeat_interleave(self.count)).local()]
+                local = [self.predict(tile(self.points, n), part.repeat_interleave(self.count)).local()]
             else:
                 local = [self.predict(x, part[0]).local() for _, x in self.chunks()]
             rates = [torch.cat([pick(some, path).rates.double().flatten() for some in local]) for path in paths]
@@ -168,26 +162,24 @@ class Enumeration(Likelihood):
 
     @torch.no_grad()
     def table(
-        self, denoiser: AnyDenoiser, device: torch.device | str = "cpu", **condition: Any
+        self, denoiser: AnyDenoiser, device: torch.device | str = "cpu", condition: Condition | None = None
     ) -> tuple[Float[Tensor, "data"], LikelihoodInfo]:
-        """log p of every point of the data's space, in the order of its states; the condition is one for all."""
-        return self._table(denoiser, torch.device(device), condition, {})
+        """log p of every point of the data's space, in the order of its states; the condition is that of a single row."""
+        return self._table(denoiser, torch.device(device), checked(condition, 1))
 
     @torch.no_grad()
     def log_prob(
         self, denoiser: AnyDenoiser, x0: Tree, noise: NoiseSource, condition: dict[str, Any]
     ) -> tuple[Float[Tensor, "batch"], LikelihoodInfo]:
-        shared, own = one_condition(condition, batch_size(x0))
-        log_p, info = self._table(denoiser, first_leaf(x0).device, shared, own)
+        log_p, info = self._table(denoiser, first_leaf(x0).device, one_row(condition, batch_size(x0)))
         row = code(denoiser.process.space, map_leaves(lambda v: v.cpu(), x0)).to(log_p.device)
-        assert info.error is not None
-        info.error = info.error[row]
+        info.error = cast(Tensor, info.error)[row]
         return log_p[row], info
 
     def _table(
-        self, denoiser: AnyDenoiser, device: torch.device, condition: dict[str, Any], own: dict[str, Tensor]
+        self, denoiser: AnyDenoiser, device: torch.device, condition: dict[str, Any]
     ) -> tuple[Tensor, LikelihoodInfo]:
-        process = base_process(denoiser.process)
+        process = denoiser.process.base
         why = self.refuse(process)
         if why:
             raise TypeError(why)
@@ -197,8 +189,8 @@ class Enumeration(Likelihood):
                 f"{process.state_space} has {_number(count)} states, too many to enumerate (at most {ENUMERABLE}): "
                 f"use PathWeighted()"
             )
-        table = _Table(denoiser, condition, own, device)
-        if isinstance(denoiser.process, Chain) or self.steps is not None or self.grid is not None:
+        table = _Table(denoiser, condition, device)
+        if denoiser.process.grid is not None or self.steps is not None or self.grid is not None:
             times = chain_times(denoiser, self.steps, self.grid)
             p, error = table.prior(), torch.zeros((), dtype=torch.float64, device=device)
             for t, s in pairwise(times):
@@ -217,23 +209,6 @@ class Enumeration(Likelihood):
         info = LikelihoodInfo(density, error=error.expand_as(p) + rounding, calls=table.calls, rows=table.rows)
         info.dimension = process.space.dimension
         return p.log(), info
-
-
-def one_condition(condition: dict[str, Any], rows: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What the network is given at every state: values without an axis of rows as they are, others as one row."""
-    shared, own = {}, {}
-    for name, value in condition.items():
-        if not (isinstance(value, Tensor) and value.ndim and len(value) == rows):
-            shared[name] = value
-        elif bool((value == value[:1]).all()):
-            own[name] = value[:1]
-        else:
-            i = int((value != value[:1]).reshape(rows, -1).any(1).nonzero()[0, 0])
-            raise ValueError(
-                f"the condition '{name}' differs between rows 0 and {i}, but a table of all states is for one condition: "
-                f"pass the rows of one condition at a time, or use PathWeighted()"
-            )
-    return shared, own
 
 
 def _number(count: int) -> str:

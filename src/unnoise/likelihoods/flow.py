@@ -26,16 +26,17 @@ mixtures it covers the true error from tolerances of 1e-6 on; at 1e-4 it falls s
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from unnoise.denoiser import AnyDenoiser, base_process
+from unnoise.denoiser import AnyDenoiser
 from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
 from unnoise.noise import NoiseSource
+from unnoise.objectives.leaves import leaves_of
 from unnoise.predictions import Flow, Score
-from unnoise.processes import Gaussian, Process, Product
+from unnoise.processes import Gaussian, Process
 from unnoise.samplers.adaptive import FlowField, no_flow
 from unnoise.samplers.runge_kutta import RungeKutta, row_sum
 from unnoise.shapes import Float, Tree
@@ -83,7 +84,7 @@ class ProbabilityFlow(Likelihood):
     def log_prob(
         self, denoiser: AnyDenoiser, x0: Tree, noise: NoiseSource, condition: dict[str, Any]
     ) -> tuple[Float[Tensor, "batch"], LikelihoodInfo]:
-        process = base_process(denoiser.process)
+        process = denoiser.process.base
         why = self.refuse(process)
         if why:
             raise TypeError(why)
@@ -117,7 +118,7 @@ class ProbabilityFlow(Likelihood):
             raise ValueError(
                 f"cutoff = {cutoff:g}, end = {self.end:g}: the flow runs from data to noise, 0 <= cutoff < end <= 1"
             )
-        if _silent(process, cutoff):
+        if any(bool((leaf.schedule.sigma(cutoff) <= 0).any()) for leaf in _numbers(process)):
             raise ValueError(f"sigma = 0 at the cutoff {cutoff:g}, where the data has no density under the noise: raise it")
         return cutoff
 
@@ -177,8 +178,6 @@ def _product(u: Tensor, x: Tensor, z: Tensor) -> Tensor:
     return torch.autograd.grad(u, x, z, retain_graph=True, materialize_grads=True)[0]
 
 
-def _silent(process: Process, t: float) -> bool:
-    if isinstance(process, Product):
-        return any(_silent(leaf, t) for leaf in process.leaves.values())
-    assert isinstance(process, Gaussian)
-    return bool((process.schedule.sigma(t) <= 0).any())
+def _numbers(process: Process) -> list[Gaussian]:
+    """The leaves, all of them Gaussian: others are refused."""
+    return [cast(Gaussian, leaf) for _, leaf in leaves_of(process)]

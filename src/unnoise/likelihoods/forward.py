@@ -16,6 +16,7 @@ settles; the last two answers are extrapolated, and what that changes is the est
 from collections.abc import Callable
 from functools import cache
 from math import ceil, exp, isfinite, sqrt
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -23,8 +24,8 @@ from torch import Tensor
 from unnoise.generators.generator import beside
 from unnoise.generators.kolmogorov import code, states
 from unnoise.shapes import Float, Int
-from unnoise.spaces import Space, tree_leaves
-from unnoise.tree import pick
+from unnoise.spaces import Finite, Space, tree_leaves
+from unnoise.tree import Path, pick
 
 Rates = Callable[[Tensor], Tensor]  # times [n] -> rates [n, edges] along the edges of `edges(space)`
 
@@ -33,6 +34,11 @@ LIKELY = 1e-15  # the relative error of less likely states is not waited for
 MOST = 1024  # steps
 ENTRIES = 2**20  # rates that are held at once
 _TERMS = 64.0  # the largest m of one series
+
+
+def finite_leaves(space: Space) -> list[tuple[Path, Finite]]:
+    """The leaves, all of them finite: spaces that are not are refused before they come here."""
+    return [(path, cast(Finite, leaf)) for path, leaf in tree_leaves(space)]
 
 
 @cache

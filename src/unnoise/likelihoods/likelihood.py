@@ -7,21 +7,19 @@
 These are densities of different models wherever the network is not exact; `info.density` says which one it is.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from unnoise.checks import may_read
-from unnoise.denoiser import AnyDenoiser, base_process
+from unnoise.conditions import Condition, checked
+from unnoise.denoiser import AnyDenoiser
 from unnoise.generators.kolmogorov import enumerable
 from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
-from unnoise.likelihoods.dequantise import Dequantised
 from unnoise.likelihoods.enumerate import Enumeration, how_many
 from unnoise.likelihoods.flow import ProbabilityFlow
 from unnoise.likelihoods.paths import PathWeighted
 from unnoise.noise import NoiseSource
-from unnoise.processes import Chain, Process
+from unnoise.processes import Process
 from unnoise.shapes import Float, Tree
 from unnoise.tree import batch_size, first_leaf
 
@@ -32,29 +30,29 @@ PROBES = 4  # of a trace that is estimated: enough to know its error
 
 def default_method(process: Process) -> Likelihood:
     """What `likelihood` uses unless told."""
-    if not isinstance(process, Chain) and ProbabilityFlow().refuse(process) is None:
+    if process.grid is None and ProbabilityFlow().refuse(process) is None:
         few = process.space.dimension <= FEW_COORDINATES
         return ProbabilityFlow() if few else ProbabilityFlow("hutchinson", probes=PROBES)
-    space = base_process(process).state_space
+    space = process.state_space
     return Enumeration() if enumerable(space) and how_many(space) <= FEW_STATES else PathWeighted()
 
 
 @torch.no_grad()
 def likelihood(
-    denoiser: AnyDenoiser, x0: Tree, method: Likelihood | None = None, seed: int = 0, **condition: Any
+    denoiser: AnyDenoiser, x0: Tree, method: Likelihood | None = None, seed: int = 0, condition: Condition | None = None
 ) -> tuple[Float[Tensor, "batch"], LikelihoodInfo]:
     """log p(x0) of each row in nats, float64, and what it is: of which density, a bound or not, with which error."""
     process = denoiser.process
     method = method or default_method(process)
-    why = method.refuse(base_process(process))
+    why = method.refuse(process.base)
     if why:
         raise TypeError(why)
-    if not isinstance(method, Dequantised):  # its data are the numbers of bins, which it checks itself
+    if method.takes_states:
         x0 = process.space.check(x0, "x0")
     if not batch_size(x0):
         raise ValueError("x0 has no rows: pass at least one example")
     noise = NoiseSource(seed, batch_size(x0), first_leaf(x0).device)
-    log_prob, info = method.log_prob(denoiser, x0, noise, condition)
+    log_prob, info = method.log_prob(denoiser, x0, noise, checked(condition, batch_size(x0)))
     if may_read(log_prob) and bool(log_prob.isnan().any()):
         row = int(log_prob.isnan().nonzero()[0, 0])
         raise FloatingPointError(f"the likelihood of row {row} is NaN: the network returned a non-finite value")

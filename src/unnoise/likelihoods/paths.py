@@ -41,19 +41,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unnoise.checks import leaf_time
-from unnoise.denoiser import AnyDenoiser, base_process, rows_of
-from unnoise.laws import sum_coordinates
+from unnoise.conditions import rows_of
+from unnoise.denoiser import AnyDenoiser
 from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
 from unnoise.noise import NoiseSource
-from unnoise.objectives import decoders
-from unnoise.predictions import Prediction, ProductPrediction
-from unnoise.processes import Chain, Gaussian, Process, Product
+from unnoise.objectives import decoders, default_decoder
+from unnoise.objectives.leaves import without_noise
+from unnoise.predictions import Prediction
 from unnoise.samplers import grids
 from unnoise.samplers.sample import grid_of
 from unnoise.shapes import Float, Tree
 from unnoise.spaces import Finite, tree_leaves
 from unnoise.tree import batch_size, first_leaf, map_leaves
+from unnoise.tree import rows as some_rows
 
 Grid = grids.TimeGrid | Tensor | list[float] | None  # a rule, or falling times
 
@@ -79,37 +79,15 @@ class Graded(grids.TimeGrid):
 def chain_times(denoiser: AnyDenoiser, steps: int | None, grid: Grid) -> list[float]:
     """The falling times of the ancestral chain: a `Chain`'s own, those given, or a rule's down to the cut-off."""
     given = isinstance(grid, grids.GivenTimes) or not (grid is None or isinstance(grid, grids.TimeGrid))
-    end = None if given or isinstance(denoiser.process, Chain) else base_process(denoiser.process).cutoff
+    end = None if given or denoiser.process.grid is not None else denoiser.process.cutoff
     return grid_of(denoiser, steps, grid, 1.0, end).tolist()
-
-
-def log_decode(
-    decoder: decoders.Decoder, process: Process, prediction: Prediction | None, x0: Tree, x_eps: Tree, eps: float
-) -> Float[Tensor, "batch"]:
-    """log p(x_0 | x_eps) at the state drawn, also of a decoder that knows its mean over states.
-
-    That is the Gaussian one without a network, N(x_0; x_eps/alpha, (sigma/alpha)^2): q(x_eps | x_0), times alpha for each
-    coordinate, as a density of x_0.
-    """
-    if isinstance(decoder, decoders.LeafDecoders) and isinstance(process, Product):
-        parts, prediction = [], None if prediction is None else prediction.by_leaf()
-        for name, leaf in process.leaves.items():
-            own = prediction.leaves[name] if isinstance(prediction, ProductPrediction) else None
-            parts.append(log_decode(decoder.leaves[name], leaf, own, x0[name], x_eps[name], leaf_time(eps, name)))
-        return torch.stack(parts).sum(0)
-    if decoder.needs_state or decoder.needs_network:
-        return -decoder.nll(process, prediction, x0, x_eps, eps).double()
-    if not isinstance(process, Gaussian):
-        raise TypeError(f"decoder {type(decoder).__name__} does not fit {type(process).__name__}: leave it out")
-    alpha = process.coefficient(process.schedule.alpha(process.times(eps, x0)), x0)
-    return process.marginal(x0, eps).log_prob(x_eps) + sum_coordinates(alpha.log().expand_as(x0))
 
 
 class _Model:
     """The chain whose paths are weighed."""
 
     def __init__(self, denoiser: AnyDenoiser, times: list[float], decoder: decoders.Decoder):
-        self.denoiser, self.process, self.times, self.decoder = denoiser, base_process(denoiser.process), times, decoder
+        self.denoiser, self.process, self.times, self.decoder = denoiser, denoiser.process.base, times, decoder
         self.closes = self.process.noiseless(times[-1])  # the last step ends on the data itself
         self.calls = self.rows = 0
 
@@ -133,7 +111,7 @@ class _Model:
         eps, prediction = self.times[-1], None
         if self.decoder.needs_network:
             prediction = self.predict(x, eps, x0, condition)
-        return log_w + log_decode(self.decoder, self.process, prediction, data, x, eps)
+        return log_w + self.decoder.log_prob(self.process, prediction, data, x, eps)
 
 
 class PathWeighted(Likelihood):
@@ -156,26 +134,31 @@ class PathWeighted(Likelihood):
 
     def times(self, denoiser: AnyDenoiser) -> list[float]:
         """From noise to data."""
-        process, grid = base_process(denoiser.process), self.grid
-        if grid is None and process.cutoff > 0 and not isinstance(denoiser.process, Chain):
+        process, grid = denoiser.process, self.grid
+        if grid is None and process.cutoff > 0 and process.grid is None:
             grid = Graded()
         times = chain_times(denoiser, self.steps, grid)
-        _refuse_noiseless(process, times[-1])
+        silent = without_noise(process.base, times[-1])  # the last kernel is a point, which has no density
+        if silent is not None:
+            raise ValueError(
+                f"{silent} is 0 at the last time t = {times[-1]:g}, where numbers have no density: end the grid before"
+            )
         return times
 
     @torch.no_grad()
     def log_prob(
         self, denoiser: AnyDenoiser, x0: Tree, noise: NoiseSource, condition: dict[str, Any]
     ) -> tuple[Float[Tensor, "batch"], PathInfo]:
-        process, rows = base_process(denoiser.process), batch_size(x0)
-        model = _Model(denoiser, self.times(denoiser), self.decoder or decoders.default_decoder(process))
+        process, rows = denoiser.process.base, batch_size(x0)
+        decoder = default_decoder(process) if self.decoder is None else self.decoder
+        model = _Model(denoiser, self.times(denoiser), decoder)
         spaces = [leaf for _, leaf in tree_leaves(process.state_space)]
         per_row = sum(leaf.dimension * (leaf.size if isinstance(leaf, Finite) else 1) for leaf in spaces)
         every, chunk, parts = noise.repeated(self.paths), max(1, ENTRIES // per_row), []
         for i in range(0, rows * self.paths, chunk):  # [paths, rows], flattened
             row = torch.arange(i, min(i + chunk, rows * self.paths), device=noise.rows.device)
             source, row = every.of(row), row % rows
-            parts.append(model.log_weight(map_leaves(lambda v, row=row: v[row], x0), source, rows_of(condition, row, rows)))
+            parts.append(model.log_weight(some_rows(x0, row), source, rows_of(condition, row)))
         log_prob, error, effective = weighted(torch.cat(parts).reshape(self.paths, rows))
         info = PathInfo(
             f"a bound on the log-density of the ancestral chain of {len(model.times) - 1} steps",
@@ -209,17 +192,4 @@ def _wide(x: Tree) -> Tree:
 
 def _as(x: Tree, like: Tree) -> Tree:
     """Numbers in the precision of another tree."""
-    if isinstance(x, dict):
-        return {name: _as(part, like[name]) for name, part in x.items()}
-    return x.to(like.dtype) if x.dtype.is_floating_point else x
-
-
-def _refuse_noiseless(process: Process, low: float, name: str = "") -> None:
-    """Numbers without noise at the last time: their last kernel is a point, which has no density."""
-    if isinstance(process, Product):
-        for leaf, part in process.leaves.items():
-            _refuse_noiseless(part, low, f" of leaf '{leaf}'")
-    if isinstance(process, Gaussian) and process.noiseless(low):
-        raise ValueError(
-            f"sigma{name} is 0 at the last time t = {low:g}, where numbers have no density: end the grid before"
-        )
+    return map_leaves(lambda v, other: v.to(other.dtype) if v.dtype.is_floating_point else v, x, like)

@@ -11,13 +11,18 @@ Each equals `divergence(process.reverse(x_t, x0, t), prediction)` and is tested 
     Uniform, Interpolation, Mixture x Posterior      one pass over the logits, streamed over row chunks; nothing K x K
     Thinning x Remaining   -alpha' [m - r + r log(r/m)] with r = (x_0 - x_t)/(1 - alpha) and m = exp(value)
 
+A form is registered for a class of processes and a kind of predictions, `@closed_form.register(MyProcess, MyKind)`.  It
+serves that very kind, and a subclass of the process as long as this redefines nothing of it (an `__init__` may be new): a
+process with a kernel of its own is compared by its generators, never by a formula for another.
+
 Score entropy in its three printed forms leaves out terms without the network (so none of them bounds anything):
 
     divergence = rate form + sum_y [R0 log R0 - R0] = ratio form + sum_y [R0 log(R0/R_t(x_t, y)) - R0]
 """
 
 from collections.abc import Callable
-from typing import Literal
+from functools import cache
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -46,7 +51,6 @@ from unnoise.processes import (
     Masking,
     Mixture,
     Process,
-    Product,
     RankOne,
     Thinning,
     Uniform,
@@ -54,8 +58,55 @@ from unnoise.processes import (
 from unnoise.schedules import Schedule
 from unnoise.shapes import Float, Int, Tree
 
+Form = TypeVar("Form", bound=Callable[..., Tensor])
+
 CHUNK = 2**20  # logits held at once by the streamed uniform bound: 4 MiB of float32, about a core's share of cache
 SMALL_HEAD = 1024  # categories whose logits cost less than to wait for the list of masked coordinates
+
+
+class ClosedForms:
+    """Rates by formula, (prediction, x0) -> nats per row, by class of process and kind."""
+
+    def __init__(self) -> None:
+        self._forms: dict[tuple[type, type], Callable[..., Tensor]] = {}
+
+    def register(self, process: type[Process], kind: type[Prediction]) -> Callable[[Form], Form]:
+        def put(form: Form) -> Form:
+            self._forms[process, kind] = form
+            return form
+
+        return put
+
+    def of(self, process: type[Process], kind: type[Prediction]) -> Callable[..., Tensor] | None:
+        """The form of a process and a kind, also of a process that it extends without redefining anything."""
+        bases = _unchanged(cast(Any, process))
+        return next((self._forms[base, kind] for base in bases if (base, kind) in self._forms), None)
+
+
+NEUTRAL = {
+    "__init__",
+    "__module__",
+    "__doc__",
+    "__qualname__",
+    "__annotations__",
+    "__firstlineno__",
+    "__static_attributes__",
+}
+
+
+@cache
+def _unchanged(cls: Any) -> list[type]:
+    """A class, and its bases up to the first of which something is redefined: names that are new change nothing."""
+    found, own = [cls], set(vars(cls)) - NEUTRAL
+    for base in cls.__mro__[1:]:
+        if own & {name for part in base.__mro__ for name in vars(part)}:
+            return found
+        found.append(base)
+        own |= set(vars(base)) - NEUTRAL
+    return found
+
+
+closed_form = ClosedForms()
 
 
 def squared_error_weight(kind: type[ContinuousPrediction], schedule: Schedule, t: Tensor) -> Tensor:
@@ -70,6 +121,11 @@ def squared_error_terms(prediction: ContinuousPrediction, x0: Tensor) -> Float[T
     return process.coefficient(weight, prediction.x_t) * process.whiten(prediction.error(x0)).square()
 
 
+@closed_form.register(Gaussian, Clean)
+@closed_form.register(Gaussian, Noise)
+@closed_form.register(Gaussian, Score)
+@closed_form.register(Gaussian, Velocity)
+@closed_form.register(Gaussian, Flow)
 def squared_error(prediction: ContinuousPrediction, x0: Tensor) -> Float[Tensor, "batch"]:
     """The bound's rate (eq:elbo-score-matching), which the truth minimises (eq:score-regression-apx)."""
     return sum_coordinates(squared_error_terms(prediction, x0))
@@ -79,14 +135,14 @@ def visits_all(x0: Tensor, size: int) -> bool:
     return x0.device.type != "cpu" and size <= SMALL_HEAD
 
 
+@closed_form.register(Masking, Posterior)
 def masked_cross_entropy(prediction: Posterior, x0: Tensor) -> Float[Tensor, "batch"]:
     """-alpha'/(1 - alpha) sum over masked k of -log theta(x_0^k).
 
     The head visits the masked coordinates only.  On an accelerator to pick them makes the host wait for the network, so
     there a small head visits all.
     """
-    process, t = prediction.process, prediction.t
-    assert isinstance(process, Masking)
+    process, t = cast(Masking, prediction.process), prediction.t
     masked = process.movable(prediction.x_t)
     hazard = process.coefficient(-process.schedule.d_alpha(t) / process.schedule.beta(t), x0, torch.float64)
     if visits_all(x0, process.space.size):
@@ -97,6 +153,9 @@ def masked_cross_entropy(prediction: Posterior, x0: Tensor) -> Float[Tensor, "ba
     return torch.zeros(x0.shape[0], dtype=weighted.dtype, device=x0.device).index_add(0, row, weighted)
 
 
+@closed_form.register(Uniform, Posterior)
+@closed_form.register(Interpolation, Posterior)
+@closed_form.register(Mixture, Posterior)
 def rank_one_divergence(prediction: Posterior, x0: Tensor) -> Float[Tensor, "batch"]:
     """The full divergence under rank-one noise, in one pass over the logits per row chunk.
 
@@ -107,8 +166,8 @@ def rank_one_divergence(prediction: Posterior, x0: Tensor) -> Float[Tensor, "bat
 
     and of the last sum only S = sum_y p_y log(1 + o theta_y/p_y) runs over all y.
     """
-    process, t, x_t, size = prediction.process, prediction.t, prediction.x_t, prediction.process.space.size
-    assert isinstance(process, RankOne)
+    process, t, x_t = cast(RankOne, prediction.process), prediction.t, prediction.x_t
+    size = process.space.size
     alpha, beta = (process.coefficient(c, x0, torch.float64) for c in (process.schedule.alpha(t), process.schedule.beta(t)))
     odds = (alpha / beta).expand(x0.shape).flatten()
     p_x, p_x0 = ((process.log_fresh_at(x, None, t, torch.float64).exp() / beta).flatten() for x in (x_t, x0))
@@ -185,6 +244,7 @@ def _rank_one_rows(features, head, x_t, x0, odds, p_x, p_x0, law, valid) -> Tens
     return (1 + odds - h_x) / h_x + (rest * (h_x.log() - g.log() - 1) + share_x - total + own) / g
 
 
+@closed_form.register(Thinning, Remaining)
 def remaining_divergence(prediction: Remaining, x0: Tensor) -> Float[Tensor, "batch"]:
     """-alpha' [m - r + r log(r/m)]: what a Poisson law of mean m pays for the number r, per unit of signal lost."""
     process, t, x_t = prediction.process, prediction.t, prediction.x_t
@@ -195,32 +255,28 @@ def remaining_divergence(prediction: Remaining, x0: Tensor) -> Float[Tensor, "ba
     return finite_or_inf(sum_coordinates(terms), 1e20)
 
 
-CLOSED_FORMS: dict[tuple[type, type], Callable[..., Tensor]] = {
-    **{(Gaussian, kind): squared_error for kind in (Clean, Noise, Score, Velocity, Flow)},
-    (Masking, Posterior): masked_cross_entropy,
-    (Uniform, Posterior): rank_one_divergence,
-    (Interpolation, Posterior): rank_one_divergence,
-    (Mixture, Posterior): rank_one_divergence,
-    (Thinning, Remaining): remaining_divergence,
-}
-
-
 def rate(prediction: Prediction, process: Process, x0: Tree, fast: bool = True) -> Float[Tensor, "batch"]:
     """The bound's integrand: the closed form where there is one, else the divergence of the generators."""
     prediction = prediction.by_leaf()
-    if isinstance(prediction, ProductPrediction) and isinstance(process, Product):
+    if isinstance(prediction, ProductPrediction):
         leaves = process.leaves
         parts = [rate(leaf, leaves[name], x0[name], fast) for name, leaf in prediction.leaves.items()]
         return torch.stack(parts).sum(0)
-    closed = CLOSED_FORMS.get((type(process), type(prediction))) if fast else None
-    if fast and closed is None and isinstance(prediction, ContinuousPrediction) and not prediction.tied_to_grid:
-        closed = squared_error  # a kind of one's own, by its coefficients
+    closed = closed_form.of(type(process), type(prediction)) if fast else None
+    if fast and closed is None and _by_coefficients(process, prediction):
+        closed = squared_error  # a kind of one's own
     if closed is not None:
         return closed(prediction, x0)
     return divergence(process.reverse(prediction.x_t, x0, prediction.t), prediction)
 
 
-Form = Literal["rate", "ratio", "posterior"]
+def _by_coefficients(process: Process, prediction: Prediction) -> bool:
+    """Whether a kind is given by its two coefficients, under a process whose squared errors are known."""
+    plain = isinstance(prediction, ContinuousPrediction) and not prediction.tied_to_grid
+    return plain and closed_form.of(type(process), Clean) is squared_error
+
+
+Printed = Literal["rate", "ratio", "posterior"]
 
 
 def _score_entropy_parts(process: FiniteProcess, prediction: FinitePrediction, x0: Tensor):
@@ -229,19 +285,18 @@ def _score_entropy_parts(process: FiniteProcess, prediction: FinitePrediction, x
     return log_true, into, into > LOG_ZERO / 2
 
 
-def score_entropy(prediction: FinitePrediction, x0: Tensor, form: Form = "rate") -> Float[Tensor, "batch"]:
+def score_entropy(prediction: FinitePrediction, x0: Tensor, form: Printed = "rate") -> Float[Tensor, "batch"]:
     """Denoising score entropy as printed: the rate form (eq:seq-elbo), or the ratio and posterior forms.
 
     It is summed over coordinates: eq:token-elbo, and eq:token-posterior-ELBO where the model says a posterior.
     """
     log_true, into, moves = _score_entropy_parts(prediction.process, prediction, x0)
-    log_model = prediction.local().log_rates
-    assert log_model is not None
+    log_model = cast(Tensor, prediction.local().log_rates)
     weighted = log_model if form == "rate" else torch.where(moves, log_model - into, 0.0)
     return sum_coordinates((log_model.exp() - log_true.exp() * weighted).sum(-1))
 
 
-def score_entropy_constant(prediction: FinitePrediction, x0: Tensor, form: Form = "rate") -> Float[Tensor, "batch"]:
+def score_entropy_constant(prediction: FinitePrediction, x0: Tensor, form: Printed = "rate") -> Float[Tensor, "batch"]:
     """What the divergence has and the printed score entropy lacks; free of the network."""
     log_true, into, moves = _score_entropy_parts(prediction.process, prediction, x0)
     weighted = log_true if form == "rate" else torch.where(moves, log_true - into, 0.0)

@@ -11,13 +11,12 @@ LeafDecoders         one decoder per leaf of a product
 
 from abc import ABC, abstractmethod
 from math import e, log, pi
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from unnoise.checks import fits, leaf_time, may_read
-from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.laws import Categorical as CategoricalLaw
 from unnoise.laws import Normal, finite_or_inf, sum_coordinates
 from unnoise.predictions import (
@@ -30,8 +29,7 @@ from unnoise.predictions import (
     Ratio,
     RawPosterior,
 )
-from unnoise.processes import FiniteProcess, Process, Product, Thinning
-from unnoise.processes import Gaussian as GaussianProcess
+from unnoise.processes import Gaussian, Process
 from unnoise.shapes import Float, Tree
 
 
@@ -44,7 +42,14 @@ class Decoder(ABC):
     @abstractmethod
     def nll(
         self, process: Process, prediction: Prediction | None, x0: Tree, x_eps: Tree, eps: float
-    ) -> Float[Tensor, "batch"]: ...
+    ) -> Float[Tensor, "batch"]:
+        """At the state x_eps; its mean over states where that is known (`needs_state` is False)."""
+
+    def log_prob(
+        self, process: Process, prediction: Prediction | None, x0: Tree, x_eps: Tree, eps: float
+    ) -> Float[Tensor, "batch"]:
+        """log p(x_0 | x_eps) at the state x_eps, float64, also of a decoder that knows its mean over states."""
+        return -self.nll(process, prediction, x0, x_eps, eps).double()
 
 
 def _by_leaf(prediction: Prediction | None) -> Prediction | None:
@@ -55,19 +60,34 @@ def _refuse(decoder: Decoder, process: Process) -> TypeError:
     return TypeError(f"decoder {type(decoder).__name__} does not fit {type(process).__name__}: leave it out for the default")
 
 
+def _std(decoder: Decoder, process: Process, x0: Tensor, eps: float) -> Tensor:
+    """sigma/alpha at the cut-off, to multiply x_0."""
+    if not isinstance(process, Gaussian):
+        raise _refuse(decoder, process)
+    t = torch.full((x0.shape[0],), eps, dtype=torch.float64, device=x0.device)
+    return process.coefficient(process.schedule.sigma(t) / process.schedule.alpha(t), x0)
+
+
 class GaussianDecoder(Decoder):
     def __init__(self, network: bool = False):
         self.needs_network = self.needs_state = network
 
     def nll(self, process, prediction, x0, x_eps, eps):
-        if not isinstance(process, GaussianProcess):
-            raise _refuse(self, process)
-        t = torch.full((x0.shape[0],), eps, dtype=torch.float64, device=x0.device)
-        std = process.coefficient(process.schedule.sigma(t) / process.schedule.alpha(t), x0)
+        std = _std(self, process, x0, eps)
         if not self.needs_network:  # E over x_eps of the Gaussian's own surprise
             surprise = sum_coordinates((std.log() + 0.5 * log(2 * pi * e)).expand_as(x0))
             return surprise if process.covariance is None else surprise + process.covariance.log_det_root
         return -Normal(prediction.to(Clean).value, std, process.covariance).log_prob(x0)
+
+    def log_prob(self, process, prediction, x0, x_eps, eps):
+        """Without a network N(x_0; x_eps/alpha, (sigma/alpha)^2) is q(x_eps | x_0), times alpha for each coordinate, as a
+        density of x_0."""
+        if self.needs_network:
+            return super().log_prob(process, prediction, x0, x_eps, eps)
+        if not isinstance(process, Gaussian):
+            raise _refuse(self, process)
+        alpha = process.coefficient(process.schedule.alpha(process.times(eps, x0)), x0)
+        return process.marginal(x0, eps).log_prob(x_eps) + sum_coordinates(alpha.log().expand_as(x0))
 
 
 class DiscretisedGaussian(Decoder):
@@ -79,15 +99,12 @@ class DiscretisedGaussian(Decoder):
         self.levels, self.low, self.high = levels, low, high
 
     def nll(self, process, prediction, x0, x_eps, eps):
-        if not isinstance(process, GaussianProcess):
-            raise _refuse(self, process)
+        std = _std(self, process, x0, eps).double()
         if process.covariance is not None:
             raise ValueError(
                 f"the mass of a bin under correlated noise ({process.covariance}) has no closed form: "
                 f"use decoders.GaussianDecoder(), or noise that is independent over coordinates"
             )
-        t = torch.full((x0.shape[0],), eps, dtype=torch.float64, device=x0.device)
-        std = process.coefficient(process.schedule.sigma(t) / process.schedule.alpha(t), x0).double()
         step = (self.high - self.low) / (self.levels - 1)
         level = ((x0.double() - self.low) / step).round()
         if may_read(x0):
@@ -118,9 +135,8 @@ class CategoricalDecoder(Decoder):
         if not isinstance(prediction, FinitePrediction):
             raise _refuse(self, process)
         if isinstance(prediction, Ratio | Rates) and process.noiseless(0.0):
-            law = prediction.step(0.0)  # ratios of an imperfect network belong to no posterior, but have a kernel to time 0
-            assert isinstance(law, CategoricalLaw)
-            log_probs = law.log_probs
+            # ratios of an imperfect network belong to no posterior, but have a kernel to time 0
+            log_probs = cast(CategoricalLaw, prediction.step(0.0)).log_probs
         else:
             log_probs = prediction.to(RawPosterior).log_probs()
         return -finite_or_inf(sum_coordinates(log_probs.gather(-1, x0.unsqueeze(-1)).squeeze(-1)))
@@ -158,28 +174,27 @@ class LeafDecoders(Decoder):
         self.needs_state = any(decoder.needs_state for decoder in leaves.values())
 
     def nll(self, process, prediction, x0, x_eps, eps):
-        if not isinstance(process, Product):
+        parts = [decoder.nll(*given) for decoder, *given in self._each(process, prediction, x0, x_eps, eps)]
+        return torch.stack(parts).sum(0)
+
+    def log_prob(self, process, prediction, x0, x_eps, eps):
+        parts = [decoder.log_prob(*given) for decoder, *given in self._each(process, prediction, x0, x_eps, eps)]
+        return torch.stack(parts).sum(0)
+
+    def _each(self, process: Process, prediction: Prediction | None, x0: Tree, x_eps: Tree, eps: Any) -> list[tuple]:
+        """The decoder of every leaf, and what it is asked."""
+        if not process.leaves:
             raise _refuse(self, process)
-        fits(self.leaves, process.names, "the decoder LeafDecoders(...)")
+        fits(self.leaves, tuple(process.leaves), "the decoder LeafDecoders(...)")
         prediction, parts = _by_leaf(prediction), []
         for name, leaf in process.leaves.items():
             own = prediction.leaves[name] if isinstance(prediction, ProductPrediction) else None
             state = None if x_eps is None else x_eps[name]
-            parts.append(self.leaves[name].nll(leaf, own, x0[name], state, leaf_time(eps, name)))
-        return torch.stack(parts).sum(0)
-
-
-def default_decoder(process: Process) -> Decoder:
-    process = base_process(process)
-    if isinstance(process, Product):
-        return LeafDecoders(**{name: default_decoder(leaf) for name, leaf in process.leaves.items()})
-    if isinstance(process, Thinning):
-        return CountDecoder()
-    return CategoricalDecoder() if isinstance(process, FiniteProcess) else GaussianDecoder()
+            parts.append((self.leaves[name], leaf, own, x0[name], state, leaf_time(eps, name)))
+        return parts
 
 
 __all__ = [
-    "AnyDenoiser",
     "CategoricalDecoder",
     "CountDecoder",
     "Decoder",
@@ -187,5 +202,4 @@ __all__ = [
     "ExactDecoder",
     "GaussianDecoder",
     "LeafDecoders",
-    "default_decoder",
 ]

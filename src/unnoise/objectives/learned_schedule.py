@@ -18,24 +18,27 @@ The schedule takes over the work of grading the times, so the objective's rule s
 import torch
 from torch import Tensor, nn
 
+from unnoise.conditions import Condition, checked, rows_of
 from unnoise.noise import NoiseSource
 from unnoise.objectives.bound import Objective
-from unnoise.processes import Chain, Gaussian, Process, Product
+from unnoise.objectives.leaves import leaves_of
+from unnoise.processes import Process
 from unnoise.schedules import Learned
 from unnoise.shapes import Float, Tree
-from unnoise.tree import first_leaf, map_leaves
+from unnoise.tree import first_leaf
+from unnoise.tree import rows as some_rows
 
 
 def _learned(objective: Objective) -> list[Learned]:
     """The schedules to fit; refuses an objective whose estimate has no variance to lower, or no path to differentiate."""
     process = objective.denoiser.process
-    for part in process.modules():
-        if isinstance(part, Process) and not isinstance(part, Chain | Gaussian | Product) and _schedules(part):
+    for _, leaf in leaves_of(process.base):
+        if not leaf.reparametrised and _schedules(leaf):
             raise TypeError(
-                f"{type(part).__name__} has a learned schedule, but its drawn states jump and have no derivative: "
+                f"{type(leaf).__name__} has a learned schedule, but its drawn states jump and have no derivative: "
                 f"fit the schedule of a Gaussian process"
             )
-    if isinstance(process, Chain):
+    if process.grid is not None:
         raise TypeError(
             "the bound of a chain depends on the whole schedule, at every step: train it through objective(x0).loss, "
             "or fit the schedule in continuous time and build the Chain on it"
@@ -69,7 +72,7 @@ def fit_schedule(
     batch: int = 256,
     lr: float = 0.1,
     seed: int = 0,
-    **condition: Tree,
+    condition: Condition | None = None,
 ) -> dict[str, Float[Tensor, "steps"]]:
     """Train the learned schedules of the objective's process, and nothing else, on batches drawn from the data.
 
@@ -83,6 +86,7 @@ def fit_schedule(
         raise ValueError(f"steps = {steps}, batch = {batch}, lr = {lr}: need a step, two rows in a batch, and lr > 0")
     if not leaf.shape[0]:
         raise ValueError("data has no rows: pass at least one example")
+    given = checked(condition, leaf.shape[0])
     ends: list[nn.Parameter] = [p for schedule in schedules for p in schedule.ends()]
     interior: list[nn.Parameter] = [p for schedule in schedules for p in schedule.interior()]
     optimiser = torch.optim.Adam([*ends, *interior], lr=lr)
@@ -90,10 +94,7 @@ def fit_schedule(
     for step in range(steps):
         noise = source.at(step)
         rows = (noise.at("rows").uniform() * leaf.shape[0]).long()
-        chosen, given = (
-            map_leaves(lambda x, rows=rows: x[rows] if isinstance(x, Tensor) else x, tree) for tree in (data, condition)
-        )
-        result = objective(chosen, noise=noise, **given)
+        result = objective(some_rows(data, rows), noise=noise, condition=rows_of(given, rows))
         losses = ((result.total.mean(), ends), (result.diffusion.square().mean(), interior))
         for loss, parameters in losses:
             if parameters:

@@ -13,28 +13,32 @@ is empty and the row has the plain bound.  Only the diffusion term is taken, the
 bound.
 """
 
-from typing import Any
+from functools import reduce
+from operator import add
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from unnoise.denoiser import AnyDenoiser, base_process
+from unnoise.conditions import Condition
+from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
-from unnoise.objectives.bound import Objective, Terms
-from unnoise.objectives.mixed_times import MixedTimes, chosen
+from unnoise.objectives.bound import Objective
+from unnoise.objectives.mixed_times import MixedTimes
+from unnoise.objectives.terms import Terms
 from unnoise.predictions import ProductPrediction
-from unnoise.processes import Product
 from unnoise.shapes import Float, Tree
-from unnoise.tree import batch_size, first_leaf, map_leaves
+from unnoise.tree import batch_size, choose, rows
 
 
 class Observed(Objective):
     """An objective for products, whose rows see some leaves as they are."""
 
+    is_bound = False  # type: ignore[assignment]
+
     def __init__(self, denoiser: AnyDenoiser, share: float = 0.5, **options: Any):
         super().__init__(denoiser, **options)
-        process = base_process(denoiser.process)
-        if not isinstance(process, Product) or len(process.names) < 2:
+        if len(self.leaves) < 2:
             raise TypeError("leaves are observed in a product of at least two: use Objective")
         if self.exact or (self.times.draws_state and not isinstance(self.times, MixedTimes)):
             raise ValueError(
@@ -44,49 +48,48 @@ class Observed(Objective):
             raise ValueError(f"share = {share:g} of rows with observed leaves lies outside [0, 1]")
         self.share = share
 
+    @property
+    def leaves(self) -> dict[str, Any]:
+        return self.denoiser.process.leaves
+
     def sets(self, rows: int, noise: NoiseSource) -> dict[str, Tensor]:
         """Whether each leaf of each row is observed."""
-        process = base_process(self.denoiser.process)
-        assert isinstance(process, Product)
-        u = noise.at("observed").uniform((len(process.names) + 2,))
+        names = list(self.leaves)
+        u = noise.at("observed").uniform((len(names) + 2,))
         some = u[:, 0] < self.share
         chosen = u[:, 2:] < 0.5
-        free = (u[:, 1] * len(process.names)).long().unsqueeze(1)  # a leaf that is never observed
+        free = (u[:, 1] * len(names)).long().unsqueeze(1)  # a leaf that is never observed
         chosen = chosen.scatter(1, free, False) & some.unsqueeze(1)
-        return dict(zip(process.names, chosen.unbind(1), strict=True))
+        return dict(zip(names, chosen.unbind(1), strict=True))
 
-    def forward(self, x0: Tree, noise: NoiseSource | None = None, **condition: Any) -> Terms:
-        process = base_process(self.denoiser.process)
-        assert isinstance(process, Product)
-        x0 = process.space.check(x0, "x0")
-        rows, device = batch_size(x0), first_leaf(x0).device
-        noise = noise if noise is not None else NoiseSource.fresh(rows, device)
-        observed = self.sets(rows, noise)
-        given = {"observed": observed} if isinstance(self.times, MixedTimes) else {}
-        visits = self.times.visit(process, x0, self.cutoff, noise, **given)
-        total = torch.zeros(rows, dtype=torch.float64, device=device)
+    def forward(self, x0: Tree, noise: NoiseSource | None = None, condition: Condition | None = None) -> Terms:
+        process = self.denoiser.process.base
+        x0, noise, given, added = self._enter(x0, noise, condition)
+        count = batch_size(x0)
+        observed = self.sets(count, noise)
+        known = {"known": observed} if self.times.draws_state else {}
+        visits = self.times.visit(process, x0, self.cutoff, noise, **known)
+        total = torch.zeros(count, dtype=torch.float64, device=noise.rows.device)
         for i, (t, weight) in enumerate(zip(visits.t, visits.weight, strict=True)):
             if visits.x_t is None:
                 noised = process.marginal(x0, t).draw(noise.at("state", i))
-                x_t = {name: chosen(observed[name], x0[name], noised[name]) for name in process.names}
+                x_t = {name: choose(observed[name], x0[name], noised[name]) for name in self.leaves}
             else:
-                x_t = map_leaves(lambda leaf, i=i: leaf[i * rows : (i + 1) * rows], visits.x_t)
-            total = total + weight * self.rate(x0, x_t, t, observed, condition)
+                x_t = rows(visits.x_t, slice(i * count, (i + 1) * count))
+            total = total + weight * self.rate(x0, x_t, t, observed, given)
         zero = torch.zeros_like(total)
-        return Terms(zero, total.detach(), zero, weighted=total)
+        terms = {"prior": zero, "diffusion": total.detach(), "reconstruction": zero, **added}
+        return Terms(terms, weighted=reduce(add, added.values(), total), is_bound=False)
 
     def rate(
         self, x0: Tree, x_t: Tree, t: Float[Tensor, "batch"], observed: dict[str, Tensor], condition: dict[str, Any]
     ) -> Float[Tensor, "batch"]:
         """The integrand, of the leaves that are not observed."""
-        process = base_process(self.denoiser.process)
-        assert isinstance(process, Product)
         clock = {name: torch.where(seen, 0.0, t) for name, seen in observed.items()}
-        prediction = self.denoiser(x_t, clock, **condition).by_leaf()
-        assert isinstance(prediction, ProductPrediction)
+        prediction = cast(ProductPrediction, self.denoiser(x_t, clock, **condition).by_leaf())
         parts = []
         for name, leaf in prediction.leaves.items():
             own = leaf.at(t)  # its rate at t = 0 is infinite, and not wanted
-            rate = self.weighting.rate(own, process.leaves[name], x0[name], self.fast, ~observed[name])
+            rate = self.weighting.rate(own, self.leaves[name], x0[name], self.fast, ~observed[name])
             parts.append(torch.where(observed[name], 0.0, rate))
         return torch.stack(parts).sum(0)

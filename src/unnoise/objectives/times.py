@@ -4,6 +4,11 @@ A rule returns visits (x_t, t, weight) such that  sum_n weight_n * rate(x_t_n, t
 
     int_low^1 E_{x_t ~ q(. | x_0)} rate(x_t, t) dt.
 
+It says how it draws a time and with which density g; then  weight = 1/(draws g(t))  is right for every integrand.  A rule
+that draws the state together with the time says the ratio of its joint density to that of q(x_t | x_0), and is weighted by
+one over that.  A rule that weighs otherwise (`weight`, `visit`) has its own ends: what it estimates is no bound, and is not
+printed as one, unless the rule vouches for its weights (`is_bound = True`).
+
     UniformTimes independent uniform times
     Stratified   one time per stratum of the global batch: same mean, less variance
     Importance   stratified and graded towards 0, where the integrand of continuous data grows like 1/t
@@ -16,8 +21,8 @@ A rule returns visits (x_t, t, weight) such that  sum_n weight_n * rate(x_t_n, t
     Grid         every step of a chain
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,9 +30,9 @@ from torch import Tensor
 
 from unnoise.noise import NoiseSource
 from unnoise.objectives.batches import rank, world
-from unnoise.processes import Masking, Process
+from unnoise.processes import Process
 from unnoise.shapes import Float, Tree
-from unnoise.tree import first_leaf
+from unnoise.tree import first_leaf, join
 
 
 @dataclass
@@ -39,11 +44,103 @@ class Visits:
     x_t: Tree | None = None
 
 
-class Times(ABC):
-    draws_state = False  # whether the rule draws x_t together with t
+class Times:
+    """A rule of one's own says `draw` and `density`, and its weights follow."""
 
-    @abstractmethod
-    def visit(self, process: Process, x0: Tree, low: float, noise: NoiseSource) -> Visits: ...
+    draws: int = 1  # times per row
+    is_bound = True  # whether the weights are one over the density
+    draws_state = False  # whether the rule draws x_t together with t
+    schedule_free = False  # whether the state drawn is the same under any schedule
+    every_step = False  # whether the rule visits all steps of a chain
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """What a rule redefines, it answers for: weights of its own, or draws without their density, are those of no bound
+        unless it says so; and what follows from a method that it redefines follows anew."""
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        for name, source in (("draw_all", "draw"), ("inverse_density", "density")):
+            if source in own and name not in own:
+                setattr(cls, name, vars(Times)[name])
+        moved = ("draw" in own or "draw_all" in own) and not ("density" in own or "inverse_density" in own)
+        if "is_bound" not in own and (moved or "weight" in own or "visit" in own):
+            cls.is_bound = False
+
+    def draw(self, noise: NoiseSource, low: float) -> Float[Tensor, "batch"]:
+        """A time in [low, 1] for each row of the source."""
+        raise TypeError(f"{type(self).__name__} says no times: write draw(noise, low), and their density(t, low)")
+
+    def density(self, t: Tensor, low: float) -> Tensor:
+        """The density of a time, on [low, 1]."""
+        raise TypeError(f"{type(self).__name__} says no density: write density(t, low) of what draw(noise, low) draws")
+
+    def inverse_density(self, t: Tensor, low: float) -> Tensor:
+        """1/density; a rule that knows it better (as dt/du of a uniform u) says it."""
+        return 1 / self.density(t, low)
+
+    def weight(self, t: Tensor, low: float) -> Tensor:
+        """On the rate at a time.  A rule with another weight than this estimates no bound."""
+        return self.inverse_density(t, low)
+
+    def draw_all(self, noise: NoiseSource, low: float) -> Float[Tensor, "draws batch"]:
+        return torch.stack([self.draw(noise.at("draw", i), low) for i in range(self.draws)])
+
+    def visit(self, process: Process, x0: Tree, low: float, noise: NoiseSource) -> Visits:
+        t = self.draw_all(noise, low)
+        return Visits(t, self.weight(t, low) / self.draws)
+
+    def on_chain(self) -> "Times":
+        """The rule that takes its place where there are steps to choose from: of [0, 1], cut into equal parts."""
+        return self
+
+
+class JointTimes(Times):
+    """A rule that draws the state with the time: it says `draw_joint`, and the `density_ratio` of what that draws.
+
+    `known` says, for some leaves of a product by name, which rows know them: there they are not noised.
+    """
+
+    draws_state = True
+    is_bound = True
+    label = "draw"  # of the noise of each draw
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        says = [name in own for name in ("draw_joint", "density_ratio")]
+        if any(says) and "draw_weighted" not in own:
+            cls.draw_weighted = JointTimes.draw_weighted  # type: ignore[method-assign]
+        if "is_bound" not in own and ("draw_weighted" in own or says == [True, False]):
+            cls.is_bound = False
+
+    def draw_joint(
+        self, process: Process, x0: Tree, low: float, noise: NoiseSource, known: dict[str, Tensor]
+    ) -> tuple[Float[Tensor, "batch"], Tree]:
+        """(t, x_t) for each row."""
+        raise TypeError(f"{type(self).__name__} says no states: write draw_joint(...), and their density_ratio(...)")
+
+    def density_ratio(
+        self, process: Process, x_t: Tree, t: Float[Tensor, "batch"], low: float, known: dict[str, Tensor]
+    ) -> Float[Tensor, "batch"]:
+        """The density of (t, x_t) as drawn, divided by q(x_t | x_0)."""
+        raise TypeError(f"{type(self).__name__} says no density: write density_ratio(...) of what draw_joint(...) draws")
+
+    def draw_weighted(
+        self, process: Process, x0: Tree, low: float, noise: NoiseSource, known: dict[str, Tensor]
+    ) -> tuple[Float[Tensor, "batch"], Tree, Float[Tensor, "batch"]]:
+        """(t, x_t, one over the ratio); a rule that knows the latter better says it."""
+        t, x_t = self.draw_joint(process, x0, low, noise, known)
+        return t, x_t, 1 / self.density_ratio(process, x_t, t, low, known)
+
+    def visit(
+        self, process: Process, x0: Tree, low: float, noise: NoiseSource, known: dict[str, Tensor] | None = None
+    ) -> Visits:
+        sources = [noise.at(self.label, i) for i in range(self.draws)]
+        parts = [self.draw_weighted(process, x0, low, source, known or {}) for source in sources]
+        t, x_t, weight = zip(*parts, strict=True)
+        return Visits(torch.stack(t), torch.stack(weight) / self.draws, join(x_t))
+
+    def on_chain(self) -> Times:
+        return Importance()  # a chain draws its own states
 
 
 def rows_and_device(x0: Tree) -> tuple[int, torch.device]:
@@ -62,14 +159,14 @@ def strata(rows: int, noise: NoiseSource) -> Float[Tensor, "rows"]:
     return (noise.at("strata").shared_uniform() + position / total) % 1.0
 
 
-def graded(u: Tensor, low: float, power: float) -> tuple[Tensor, Tensor]:
-    """t = (low^(1/p) + u (1 - low^(1/p)))^p and dt/du."""
+def graded(u: Tensor, low: float, power: float) -> Tensor:
+    """t = (low^(1/p) + u (1 - low^(1/p)))^p."""
     base = low ** (1 / power)
-    t = (base + u * (1 - base)) ** power
-    return t, graded_slope(t, low, power)
+    return (base + u * (1 - base)) ** power
 
 
 def graded_slope(t: Tensor, low: float, power: float) -> Tensor:
+    """dt/du: one over the density of t, where u is uniform."""
     return power * t ** (1 - 1 / power) * (1 - low ** (1 / power))
 
 
@@ -77,10 +174,14 @@ class UniformTimes(Times):
     def __init__(self, draws: int = 1):
         self.draws = draws
 
-    def visit(self, process, x0, low, noise):
-        rows, _ = rows_and_device(x0)
-        t = low + (1 - low) * noise.at("time").uniform((self.draws,)).T
-        return Visits(t, torch.full_like(t, (1 - low) / self.draws))
+    def draw_all(self, noise, low):
+        return low + (1 - low) * noise.at("time").uniform((self.draws,)).T
+
+    def density(self, t, low):
+        return torch.full_like(t, 1 / (1 - low))
+
+    def inverse_density(self, t, low):
+        return torch.full_like(t, 1 - low)
 
 
 class Importance(Times):
@@ -91,11 +192,14 @@ class Importance(Times):
             raise ValueError(f"power = {power}: grading towards 0 needs a power of at least 1")
         self.draws, self.power = draws, power
 
-    def visit(self, process, x0, low, noise):
-        rows, _ = rows_and_device(x0)
-        u = torch.stack([strata(rows, noise.at("draw", i)) for i in range(self.draws)])
-        t, slope = graded(u, low, self.power)
-        return Visits(t, slope / self.draws)
+    def draw(self, noise, low):
+        return graded(strata(len(noise.rows), noise), low, self.power)
+
+    def density(self, t, low):
+        return 1 / graded_slope(t, low, self.power)
+
+    def inverse_density(self, t, low):
+        return graded_slope(t, low, self.power)
 
 
 class Stratified(Importance):
@@ -105,24 +209,27 @@ class Stratified(Importance):
         super().__init__(draws, power=1.0)
 
 
-class MaskedCount(Times):
-    draws_state = True
+class MaskedCount(JointTimes):
+    """With h = -alpha'/beta and p(S) the probability that the process masks the set S at time t,
+
+        density of t = -alpha'/(1 - beta_low),    probability of S given t = p(S) |S|/(d beta),
+
+    since any coordinate of S may be the one that is masked for certain; the ratio is h |S|/(d (1 - beta_low)).
+    """
+
+    schedule_free = True
+    is_bound = True
+    label = "count"
 
     def __init__(self, draws: int = 1):
         self.draws = draws
 
-    def visit(self, process, x0, low, noise):
-        if not isinstance(process, Masking) or process.schedule.shape:
+    def draw_weighted(self, process, x0, low, noise, known):
+        """The weight comes from the drawn beta itself, which t gives back only rounded."""
+        if not process.absorbing or process.schedule.shape:
             raise TypeError("count-based times belong to Masking with one schedule for all coordinates: use Importance()")
-        rows, _ = rows_and_device(x0)
-        d = process.space.dimension
-        beta_low = process.schedule.beta(low)
-        parts = [self._draw(process, x0, d, beta_low, rows, noise.at("count", i)) for i in range(self.draws)]
-        t, weight, x_t = zip(*parts, strict=True)
-        return Visits(torch.stack(t), torch.stack(weight) / self.draws, torch.cat(x_t))
-
-    def _draw(self, process: Masking, x0: Tensor, d: int, beta_low: Tensor, rows: int, noise: NoiseSource):
-        beta = beta_low + (1 - beta_low) * strata(rows, noise)
+        d, beta_low = process.space.dimension, process.schedule.beta(low)
+        beta = beta_low + (1 - beta_low) * strata(len(x0), noise)
         # n - 1 ~ Binomial(d - 1, beta): of d coordinates in random order the first is masked for certain, and each of
         # the others with probability beta
         key = noise.at("order").uniform((d,))
@@ -132,11 +239,24 @@ class MaskedCount(Times):
         t = process.schedule.time_of_beta(beta)
         hazard = -process.schedule.d_alpha(t) / beta  # the rate multiplies the cross-entropy by this; divide it out
         x_t = torch.where(masked.reshape(x0.shape), process.mask, x0)
-        return t, (1 - beta_low) * d / n / hazard, x_t
+        return t, x_t, (1 - beta_low) * d / n / hazard
+
+    def draw_joint(self, process, x0, low, noise, known):
+        t, x_t, _ = self.draw_weighted(process, x0, low, noise, known)
+        return t, x_t
+
+    def density_ratio(self, process, x_t, t, low, known):
+        schedule, n = process.schedule, (x_t == process.mask).flatten(1).sum(1)
+        return -schedule.d_alpha(t) / schedule.beta(t) * n / (process.space.dimension * (1 - schedule.beta(low)))
+
+    def on_chain(self):
+        return Stratified()
 
 
 class Quadrature(Times):
     """`late` > 1 grades towards 1 as well, for rates that are unbounded there: 2 for (1 - t)^(-1/2)."""
+
+    is_bound = True  # nothing is drawn: the weights are those of the rule
 
     def __init__(self, nodes: int = 64, power: float = 4.0, late: float = 1.0):
         self.nodes, self.power, self.late = nodes, power, late
@@ -145,13 +265,20 @@ class Quadrature(Times):
         rows, device = rows_and_device(x0)
         points, weights = np.polynomial.legendre.leggauss(self.nodes)
         u, w = (torch.as_tensor(a, dtype=torch.float64, device=device) for a in ((points + 1) / 2, weights / 2))
-        rest, bend = graded(1 - u, 0.0, self.late)
-        t, slope = graded(1 - rest, low, self.power)
-        return Visits(t.unsqueeze(1).expand(-1, rows), (w * bend * slope).unsqueeze(1).expand(-1, rows))
+        rest = graded(1 - u, 0.0, self.late)
+        bend, t = graded_slope(rest, 0.0, self.late), graded(1 - rest, low, self.power)
+        weight = w * bend * graded_slope(t, low, self.power)
+        return Visits(t.unsqueeze(1).expand(-1, rows), weight.unsqueeze(1).expand(-1, rows))
+
+    def on_chain(self):
+        raise ValueError("Quadrature() is for an integral over time; a chain's bound is a sum over its steps: use Grid()")
 
 
 class Grid(Times):
     """Every step of a chain."""
+
+    is_bound = True
+    every_step = True
 
     def visit(self, process, x0, low, noise):
         raise TypeError("Grid() visits the steps of a chain: build the denoiser on Chain(process, T)")

@@ -21,13 +21,25 @@ guessed, and what is learned would not be the mean of x_0.
 
 `CrossEntropy` is the plain cross-entropy of the coordinates that can move.  On a product a Gaussian weighting concerns the
 numbers, `CrossEntropy` the categories, and the other leaves keep the bound; `LeafWeightings(age=Simple(), ...)` names them.
+
+Weightings add and scale:  `Bound() + 0.01 * CrossEntropy()`  is  `Sum(Bound(), 0.01 * CrossEntropy())`.  What has a share c
+of the bound in it has c times the bound's other terms, too.
+
+On a chain the bound is a sum of KLs over the steps t_i -> t_{i-1}, and any other weighting the sum
+
+    sum_i (t_i - t_{i-1}) rate(x_{t_i}, t_i),
+
+which tends to the integral as the steps become short.
 """
 
 from abc import ABC, abstractmethod
+from functools import reduce
+from operator import add
 
 import torch
 from torch import Tensor
 
+from unnoise.generators import divergence
 from unnoise.laws import sum_coordinates
 from unnoise.objectives.batches import gathered, rank
 from unnoise.objectives.closed_forms import rate, squared_error_weight, visits_all
@@ -40,7 +52,7 @@ from unnoise.predictions import (
     ProductPrediction,
     RawPosterior,
 )
-from unnoise.processes import Masking, Process, Product
+from unnoise.processes import Process
 from unnoise.processes.finite import at
 from unnoise.schedules import Schedule
 from unnoise.shapes import Float, Tree
@@ -52,7 +64,8 @@ NEIGHBOURS = 8  # rows on either side whose error is taken for usual
 class Weighting(ABC):
     """Turns a prediction into the integrand that training minimises."""
 
-    is_bound = False
+    is_bound = False  # whether it is the bound, and nothing else
+    bound_share = 0.0  # how much of the bound is in it, with its other terms
     even = False  # whether it is about as large at all times, so that these are drawn evenly
 
     def rate(
@@ -60,35 +73,118 @@ class Weighting(ABC):
     ) -> Float[Tensor, "batch"]:
         """`free`: the rows that are asked for, if not all; what the others get is finite and means nothing."""
         prediction = prediction.by_leaf()
-        if isinstance(prediction, ProductPrediction) and isinstance(process, Product):
+        if isinstance(prediction, ProductPrediction):
             leaves = process.leaves
             parts = [self.rate(leaf, leaves[name], x0[name], fast, free) for name, leaf in prediction.leaves.items()]
             return torch.stack(parts).sum(0)
+        if not self.concerns(prediction):
+            return rate(prediction, process, x0, fast)
         return self.leaf_rate(prediction, process, x0, fast, free)
+
+    def step(
+        self, prediction: Prediction, process: Process, x0: Tree, s: Float[Tensor, "batch"], fast: bool = True
+    ) -> Float[Tensor, "batch"]:
+        """What a step of a chain to the time s counts: its length times the rate where it starts."""
+        prediction = prediction.by_leaf()
+        if isinstance(prediction, ProductPrediction):
+            leaves = process.leaves
+            parts = [self.step(leaf, leaves[name], x0[name], s, fast) for name, leaf in prediction.leaves.items()]
+            return torch.stack(parts).sum(0)
+        if not self.concerns(prediction):
+            return _step_kl(prediction, process, x0, s)
+        return (prediction.t - s) * self.leaf_rate(prediction, process, x0, fast)
+
+    def concerns(self, prediction: Prediction) -> bool:
+        """Whether it weighs a leaf with this prediction; if not, the leaf keeps the bound."""
+        return True
 
     @abstractmethod
     def leaf_rate(
         self, prediction: Prediction, process: Process, x0: Tensor, fast: bool, free: Tensor | None = None
-    ) -> Tensor: ...
+    ) -> Tensor:
+        """The integrand of a leaf."""
+
+    def __add__(self, other: "Weighting") -> "Sum":
+        return Sum(self, other)
+
+    def __mul__(self, factor: float) -> "Scaled":
+        return Scaled(self, factor)
+
+    __rmul__ = __mul__
+
+
+def _step_kl(prediction: Prediction, process: Process, x0: Tree, s: Tensor) -> Tensor:
+    return divergence(process.reverse(prediction.x_t, x0, prediction.t), prediction, s)
 
 
 class Bound(Weighting):
     """Weight one: the loss is the bound."""
 
     is_bound = True
+    bound_share = 1.0
 
     def leaf_rate(self, prediction, process, x0, fast, free=None):
         return rate(prediction, process, x0, fast)
+
+    def step(self, prediction, process, x0, s, fast=True):
+        return _step_kl(prediction, process, x0, s)
+
+
+class Scaled(Weighting):
+    """A factor times a weighting: `0.01 * CrossEntropy()`."""
+
+    def __init__(self, weighting: Weighting, factor: float):
+        if not isinstance(weighting, Weighting):
+            raise TypeError(f"{weighting!r} is no weighting: pass one, such as weightings.CrossEntropy()")
+        if not isinstance(factor, int | float) or not 0 <= factor < float("inf"):
+            raise ValueError(f"the factor {factor!r} of a weighting is not a number from 0 on: what is minimised would fall")
+        self.weighting, self.factor = weighting, float(factor)
+        self.is_bound = weighting.is_bound and self.factor == 1
+        self.bound_share, self.even = self.factor * weighting.bound_share, weighting.even
+
+    def rate(self, prediction, process, x0, fast=True, free=None):
+        return self.factor * self.weighting.rate(prediction, process, x0, fast, free)
+
+    def step(self, prediction, process, x0, s, fast=True):
+        return self.factor * self.weighting.step(prediction, process, x0, s, fast)
+
+    def leaf_rate(self, prediction, process, x0, fast, free=None):
+        return self.rate(prediction, process, x0, fast, free)
+
+
+class Sum(Weighting):
+    """Several weightings added: `Sum(Bound(), 0.01 * CrossEntropy())`."""
+
+    def __init__(self, *parts: Weighting):
+        odd = [part for part in parts if not isinstance(part, Weighting)]
+        if odd or not parts:
+            what = f"{odd[0]!r} is no weighting" if odd else "a sum of nothing"
+            raise TypeError(f"{what}: pass weightings, as in Sum(Bound(), 0.01 * CrossEntropy())")
+        self.parts = parts
+        self.is_bound = len(parts) == 1 and parts[0].is_bound
+        self.bound_share, self.even = sum(part.bound_share for part in parts), all(part.even for part in parts)
+
+    def rate(self, prediction, process, x0, fast=True, free=None):
+        prediction = prediction.by_leaf()
+        return reduce(add, [part.rate(prediction, process, x0, fast, free) for part in self.parts])
+
+    def step(self, prediction, process, x0, s, fast=True):
+        prediction = prediction.by_leaf()
+        return reduce(add, [part.step(prediction, process, x0, s, fast) for part in self.parts])
+
+    def leaf_rate(self, prediction, process, x0, fast, free=None):
+        return self.rate(prediction, process, x0, fast, free)
 
 
 class GaussianWeighting(Weighting):
     @abstractmethod
     def on_clean(self, schedule: Schedule, t: Tensor) -> Tensor:
-        """The weight on |x_0 - x_model|^2."""
+        """The weight on |x_0 - x_model|^2, at each time: all that a weighting of one's own has to say."""
+
+    def concerns(self, prediction):
+        return isinstance(prediction, ContinuousPrediction)
 
     def leaf_rate(self, prediction, process, x0, fast, free=None):
-        if not isinstance(prediction, ContinuousPrediction):
-            return rate(prediction, process, x0, fast)
         weight = process.coefficient(self.on_clean(process.schedule, prediction.t), x0)
         kind = type(prediction)
         if kind.tied_to_grid:
@@ -145,10 +241,11 @@ class Balanced(Weighting):
     def __init__(self, late: float = 8.0):
         self.late = late
 
+    def concerns(self, prediction):
+        return isinstance(prediction, ContinuousPrediction)
+
     def leaf_rate(self, prediction, process, x0, fast, free=None):
         own = rate(prediction, process, x0, fast)
-        if not isinstance(prediction, ContinuousPrediction):
-            return own
         error = V().leaf_rate(prediction, process, x0, fast)
         usual_error = usual(prediction.t, error.detach(), float(process.space.dimension), free)
         return (own + self.late * error) / usual_error.clamp_min(SMALLEST)
@@ -187,11 +284,12 @@ class CrossEntropy(Weighting):
 
     even = True
 
+    def concerns(self, prediction):
+        return isinstance(prediction, FinitePrediction)
+
     def leaf_rate(self, prediction, process, x0, fast, free=None):
-        if not isinstance(prediction, FinitePrediction):
-            return rate(prediction, process, x0, fast)
         moves = process.movable(prediction.x_t)
-        if isinstance(process, Masking):
+        if process.absorbing:
             posterior = prediction.to(Posterior)
             if not visits_all(x0, process.space.size):
                 own = -posterior.log_prob(x0, moves)
@@ -210,16 +308,24 @@ class LeafWeightings(Weighting):
     def __init__(self, **leaves: Weighting):
         self.leaves = leaves
 
-    def rate(self, prediction, process, x0, fast=True, free=None):
+    def _each(self, prediction: Prediction) -> list[tuple[str, Prediction, Weighting]]:
         prediction = prediction.by_leaf()
         if not isinstance(prediction, ProductPrediction):
             raise TypeError("LeafWeightings(...) weighs the leaves of a product")
         unknown = [name for name in self.leaves if name not in prediction.leaves]
         if unknown:
             raise ValueError(f"LeafWeightings(...) weighs {unknown}; the leaves are {list(prediction.leaves)}")
-        bound, parts = Bound(), []
-        for name, leaf in prediction.leaves.items():
-            parts.append(self.leaves.get(name, bound).rate(leaf, process.leaves[name], x0[name], fast, free))
+        bound = Bound()
+        return [(name, leaf, self.leaves.get(name, bound)) for name, leaf in prediction.leaves.items()]
+
+    def rate(self, prediction, process, x0, fast=True, free=None):
+        leaves = process.leaves
+        parts = [own.rate(leaf, leaves[name], x0[name], fast, free) for name, leaf, own in self._each(prediction)]
+        return torch.stack(parts).sum(0)
+
+    def step(self, prediction, process, x0, s, fast=True):
+        leaves = process.leaves
+        parts = [own.step(leaf, leaves[name], x0[name], s, fast) for name, leaf, own in self._each(prediction)]
         return torch.stack(parts).sum(0)
 
     def leaf_rate(self, prediction, process, x0, fast, free=None):

@@ -35,6 +35,9 @@ class Process(nn.Module):
     has_generator: bool = True  # False for chains by matrices, which are defined on their grid only
     cutoff: float = 0.0  # the earliest time that the bound visits unless told otherwise
     grid: Tensor | None = None  # the times of a chain; None in continuous time
+    has_density: bool = False  # whether states have densities, not probabilities: their bound diverges without noise
+    reparametrised: bool = False  # whether a drawn x_t moves smoothly with the schedule: gradients pass along its path
+    costly_rate: bool = False  # whether the bound's rate costs much beside a plain loss, as matrices over all states do
     absorbing: bool = False  # whether each coordinate is its own value or MASK, so that the reverse reveals it once for all
 
     @property

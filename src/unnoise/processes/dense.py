@@ -22,6 +22,7 @@ LARGEST_INVERSE = 1e12
 class DenseProcess(FiniteProcess):
     """Base of processes whose kernels are matrices; all coordinates share them."""
 
+    costly_rate = True
     _kept_prior: tuple[object, Tensor | None] = (None, None)  # the schedule and its log p_1
 
     @abstractmethod

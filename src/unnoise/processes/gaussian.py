@@ -44,6 +44,8 @@ class Gaussian(Process):
     space: Euclidean
     state_space: Euclidean
     schedule: Schedule
+    has_density = True
+    reparametrised = True
 
     def __init__(self, shape: int | Sequence[int] = (), schedule: Schedule | None = None, covariance: Any = None):
         super().__init__()

@@ -23,7 +23,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from unnoise.denoiser import AnyDenoiser, base_process, rows_of
+from unnoise.conditions import rows_of
+from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.predictions import Clean, ContinuousPrediction, Flow, Prediction, ProductPrediction
 from unnoise.processes import Gaussian, Process, Product
 from unnoise.samplers.base import Problem, Sampler, on_host
@@ -71,7 +72,7 @@ class FlowField:
 
     def predict(self, x: Tree, t: Float[Tensor, "batch"], rows: Int[Tensor, "batch"]) -> Prediction:
         """What the network says of some rows of the batch, by leaf."""
-        condition = rows_of(self.condition, rows, self.rows)
+        condition = rows_of(self.condition, rows)
         self.record.calls += 1
         self.record.rows += len(rows)
         prediction = self.denoiser(x, t, **condition).by_leaf()

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
-from unnoise.objectives import Objective
-from unnoise.objectives.bound import Terms
+from unnoise.objectives import Objective, Terms
 from unnoise.shapes import Float, Int, Tree
 from unnoise.training.data_order import Source
 from unnoise.tree import map_leaves

@@ -18,8 +18,8 @@ from unnoise.denoiser import AnyDenoiser
 from unnoise.generators.kolmogorov import code, enumerable, matrices, solve, states
 from unnoise.laws import Law
 from unnoise.noise import NoiseSource
-from unnoise.objectives import Importance, MaskedCount, Quadrature, bound, decoders
-from unnoise.objectives.closed_forms import CLOSED_FORMS, rate, score_entropy, score_entropy_constant
+from unnoise.objectives import Importance, MaskedCount, Quadrature, bound, decoders, default_decoder
+from unnoise.objectives.closed_forms import closed_form, rate, score_entropy, score_entropy_constant
 from unnoise.oracles import Oracle
 from unnoise.predictions import (
     ContinuousPrediction,
@@ -80,7 +80,7 @@ def fast_path_checks(subject: Subject) -> Iterator[Row]:
         place = Place(subject.name, kind_name(kind), "rate")
         prediction = Perturbed(subject.oracle.predicting(kind), 1.0, 30 + i)(x_t, t)
         general = rate(prediction, process, x0, fast=False)
-        if isinstance(kind, dict) or kind is Energy or (type(process), kind) in CLOSED_FORMS:
+        if isinstance(kind, dict) or kind is Energy or closed_form.of(type(process), kind):
             yield place.equal("closed form = divergence of generators", general, rate(prediction, process, x0), FAST)
         if isinstance(prediction, FinitePrediction):
             for form in ("rate", "ratio", "posterior"):
@@ -167,7 +167,7 @@ def inequality_checks(subject: Subject, networks: int = 2) -> Iterator[Row]:
 
 def _leaf_decoders(process: Process) -> dict[str, decoders.Decoder]:
     assert isinstance(process, Product)
-    return {name: decoders.default_decoder(leaf) for name, leaf in process.leaves.items()}
+    return {name: default_decoder(leaf) for name, leaf in process.leaves.items()}
 
 
 def two_inequalities(place: Place, which: str, ours: Tensor, exact: Tensor, scale: float) -> Iterator[Row]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from unnoise.denoiser import AnyDenoiser
 from unnoise.generators.kolmogorov import code, enumerable, matrices, solve, states
 from unnoise.laws import Law
-from unnoise.objectives import Quadrature, bound, decoders
+from unnoise.objectives import Quadrature, bound, decoders, default_decoder
 from unnoise.predictions import CountRatio, Energy, Rates, Ratio
 from unnoise.processes import Chain, Process, Product, Thinning
 from unnoise.shapes import Tree
@@ -69,7 +69,7 @@ def _ends(process: Process, oracle: Any, kind: Any) -> list[tuple[float, decoder
     flat = list(kind.values()) if isinstance(kind, dict) else [kind]
     if any(issubclass(part, Ratio | Rates) for part in flat) or (kind is Energy and isinstance(process, Product)):
         return [(0.02, oracle.decoder)]
-    own = decoders.default_decoder(process)
+    own = default_decoder(process)
     return [(0.0, own), (0.02, own)] if process.space.dimension == 1 else [(0.0, own)]
 
 

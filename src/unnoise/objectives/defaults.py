@@ -1,0 +1,77 @@
+"""What an objective uses unless told: open functions of the process.
+
+    default_decoder(process)    how the bound ends
+    default_times(process)      where it is visited
+    default_weighting(process)  what training minimises: the bound, for every process of the library
+
+A process of one's own has its answers registered by its class, from outside:
+
+    @un.objectives.default_decoder.register(MyProcess)
+    def _(process):
+        return MyDecoder()
+
+A subclass has those of its base, a product those of its leaves, a chain those of the process that it restricts.
+"""
+
+from functools import singledispatch
+from typing import cast
+
+from unnoise.objectives.decoders import CategoricalDecoder, CountDecoder, Decoder, GaussianDecoder, LeafDecoders
+from unnoise.objectives.leaves import leaves_of
+from unnoise.objectives.mixed_times import MixedTimes
+from unnoise.objectives.times import Importance, MaskedCount, Times
+from unnoise.objectives.weightings import Bound, Weighting
+from unnoise.processes import Chain, FiniteProcess, Gaussian, Masking, Process, Product, Thinning
+
+
+@singledispatch
+def default_decoder(process: Process) -> Decoder:
+    """-log p(x_0 | x_eps) at the cut-off."""
+    name = type(process).__name__
+    raise TypeError(
+        f"{name} has no default decoder, the bound's last term -log p(x_0 | x_eps): pass decoder=..., or register one for "
+        f"the class, @un.objectives.default_decoder.register({name})"
+    )
+
+
+@default_decoder.register(Gaussian)
+def _(process: Gaussian) -> Decoder:
+    return GaussianDecoder()
+
+
+@default_decoder.register(FiniteProcess)
+def _(process: FiniteProcess) -> Decoder:
+    return CategoricalDecoder()
+
+
+@default_decoder.register(Thinning)
+def _(process: Thinning) -> Decoder:
+    return CountDecoder()
+
+
+@default_decoder.register(Product)
+def _(process: Product) -> Decoder:
+    return LeafDecoders(**{name: default_decoder(leaf) for name, leaf in process.leaves.items()})
+
+
+@default_decoder.register(Chain)
+def _(process: Chain) -> Decoder:
+    return default_decoder(process.base)
+
+
+@singledispatch
+def default_times(process: Process) -> Times:
+    """Graded towards 0, which is right for any process; with states that are masked for certain where there are MASKs."""
+    if process.absorbing and not cast(Masking, process).schedule.shape:
+        return MaskedCount()
+    return MixedTimes() if any(leaf.absorbing for _, leaf in leaves_of(process)) else Importance()
+
+
+@default_times.register(Chain)
+def _(process: Chain) -> Times:
+    return default_times(process.base)
+
+
+@singledispatch
+def default_weighting(process: Process) -> Weighting:
+    return Bound()
