@@ -46,9 +46,27 @@ class AnyDenoiser(nn.Module):
     """What bounds, samplers and likelihoods ask for."""
 
     process: Process
+    kinds: Any = None  # the prediction type of every leaf, None where it is not known beforehand
+    passes: int = 1  # evaluations of the network in a call
 
     @abstractmethod
     def forward(self, x_t: Tree, t: Tree, **condition: Any) -> Prediction: ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its parameters, the process's own left out; float64 where it has none."""
+        first = self._parameter()
+        return torch.float64 if first is None else first.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Of its parameters, the process's own left out; the CPU where it has none."""
+        first = self._parameter()
+        return torch.device("cpu") if first is None else first.device
+
+    def _parameter(self) -> nn.Parameter | None:
+        own = {id(p) for p in self.process.parameters()}
+        return next((p for p in self.parameters() if p.dtype.is_floating_point and id(p) not in own), None)
 
 
 def rows_of(condition: dict[str, Any], rows: Tensor, count: int) -> dict[str, Any]:

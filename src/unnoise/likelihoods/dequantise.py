@@ -34,7 +34,6 @@ from unnoise.laws import sum_coordinates
 from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
 from unnoise.noise import NoiseSource
 from unnoise.processes import Process
-from unnoise.samplers.sample import network_of
 from unnoise.shapes import Float, Int, Tree
 from unnoise.spaces import INTEGERS
 
@@ -124,7 +123,7 @@ class Dequantised(Likelihood):
     ) -> tuple[Float[Tensor, "batch"], LikelihoodInfo]:
         count, several = len(x0), noise.repeated(self.draws)
         bins = x0.repeat(self.draws, *[1] * (x0.ndim - 1))
-        x, log_q = self.draw(bins, several.at("dequantise"), network_of(denoiser)[0])
+        x, log_q = self.draw(bins, several.at("dequantise"), denoiser.dtype)
         repeated = rows_of(condition, torch.arange(count, device=x0.device).repeat(self.draws), count)
         log_p, info = self.method.log_prob(denoiser, x, several, repeated)
         weights = (log_p - log_q).reshape(self.draws, count)

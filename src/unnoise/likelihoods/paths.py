@@ -51,7 +51,7 @@ from unnoise.objectives import decoders
 from unnoise.predictions import Prediction, ProductPrediction
 from unnoise.processes import Chain, Gaussian, Process, Product
 from unnoise.samplers import grids
-from unnoise.samplers.sample import grid_of
+from unnoise.samplers.run_grid import grid_of
 from unnoise.shapes import Float, Tree
 from unnoise.spaces import Finite
 from unnoise.tree import batch_size, first_leaf, map_leaves
@@ -68,6 +68,9 @@ class PathInfo(LikelihoodInfo):
     effective: Tensor | None = None  # 1/sum v_k^2, from 1 to the number of paths
 
 
+STEPS = 128  # of a chain that is laid out here, unless told
+
+
 class Graded(grids.TimeGrid):
     """Equal steps in t^(1/4): fine where the noise of numbers fades."""
 
@@ -80,8 +83,9 @@ class Graded(grids.TimeGrid):
 def chain_times(denoiser: AnyDenoiser, steps: int | None, grid: Grid) -> list[float]:
     """The falling times of the ancestral chain: a `Chain`'s own, those given, or a rule's down to the cut-off."""
     given = isinstance(grid, grids.GivenTimes) or not (grid is None or isinstance(grid, grids.TimeGrid))
-    end = None if given or isinstance(denoiser.process, Chain) else base_process(denoiser.process).cutoff
-    return grid_of(denoiser, steps, grid, 1.0, end).tolist()
+    if given or isinstance(denoiser.process, Chain):
+        return grid_of(denoiser, steps, grid, 1.0, None).tolist()
+    return grid_of(denoiser, STEPS if steps is None else steps, grid, 1.0, base_process(denoiser.process).cutoff).tolist()
 
 
 def log_decode(
