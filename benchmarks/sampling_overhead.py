@@ -94,11 +94,13 @@ def numbers(device: torch.device, steps: int = 50, batch: int = 4096) -> list[di
                 network(x, t)
 
         runs: dict[str, Callable] = {
-            "unnoise": lambda sampler=sampler: un.sample(denoiser, x=x, sampler=sampler, **options),
+            "unnoise": lambda sampler=sampler: un.sample(denoiser, x=x, sampler=sampler, **options, seed=0),
         }
         if device.type == "cuda":
-            runs["unnoise, captured network"] = lambda sampler=sampler: un.sample(recorded, x=x, sampler=sampler, **options)
-            whole = samplers.CapturedRun(denoiser, batch, sampler=sampler, **options)
+            runs["unnoise, captured network"] = lambda sampler=sampler: un.sample(
+                recorded, x=x, sampler=sampler, **options, seed=0
+            )
+            whole = samplers.CapturedRun(denoiser, batch, sampler=sampler, **options, seed=0)
             runs["unnoise, captured run"] = whole
         if name in (theirs := diffusers_runs(network, x, steps)):
             runs["diffusers"] = theirs[name]
@@ -146,7 +148,7 @@ def categories(device: torch.device, steps: int = 32) -> list[dict]:
             network(x, t)
 
     def reveal() -> None:
-        un.sample(denoiser, n=batch, sampler=samplers.Reveal(), steps=steps, device=device)
+        un.sample(denoiser, n=batch, sampler=samplers.Reveal(), steps=steps, device=device, seed=0)
 
     runs: dict[str, Callable] = {"body and head everywhere": everything, "unnoise": reveal}
     if (theirs := flow_matching_run(network, x, steps)) is not None:

@@ -234,13 +234,13 @@ def test_a_captured_run_draws_the_same_samples(name):
 def test_likelihoods_are_the_same_on_both_devices():
     numbers, x = denoiser_of("Velocity"), NoiseSource(4, 9).normal((WIDTH,)).float()
     for method in (un.ProbabilityFlow(rtol=1e-4, atol=1e-4), un.ProbabilityFlow("hutchinson", 3), un.PathWeighted(4, 8)):
-        here, _ = un.likelihood(numbers.cpu(), x, method)
-        there, _ = un.likelihood(numbers.cuda(), x.cuda(), method)
+        here, _ = un.likelihood(numbers.cpu(), x, method, seed=0)
+        there, _ = un.likelihood(numbers.cuda(), x.cuda(), method, seed=0)
         torch.testing.assert_close(here, there.cpu(), rtol=1e-2, atol=1e-2)
     small = un.Denoiser(Categories(), un.Masking(SIZE, (2,)))
     states = small.process.space.states()
-    here, _ = un.likelihood(small, states, un.Enumeration(steps=5))
-    there, _ = un.likelihood(small.cuda(), states.cuda(), un.Enumeration(steps=5))
+    here, _ = un.likelihood(small, states, un.Enumeration(steps=5), seed=0)
+    there, _ = un.likelihood(small.cuda(), states.cuda(), un.Enumeration(steps=5), seed=0)
     torch.testing.assert_close(here, there.cpu(), rtol=1e-4, atol=1e-4)
 
 
@@ -275,7 +275,9 @@ def test_zipf(steps):
     tails within 4 standard errors."""
     denoiser = un.Denoiser(Zipf().cuda(), un.Masking(50_257, (1024,)))
     left: list[torch.Tensor] = []
-    x, _ = sample(denoiser, 400, steps, Reveal(), callback=lambda i, t, x: left.append((x == 50_257).double().mean()))
+    x, _ = sample(
+        denoiser, 400, steps, Reveal(), callback=lambda i, t, state: left.append((state.x == 50_257).double().mean()), seed=0
+    )
     exact = torch.linspace(1, 0, steps + 1, dtype=torch.float64)[1:]
     assert float((torch.stack(left).cpu() - exact).abs().max()) < 0.02
     n, probs = x.numel(), denoiser.network.logits.detach().double().softmax(-1)

@@ -33,7 +33,7 @@ def off_by(rounds, steps=32, n=250):
     mean, rest = gain @ values[known], covariance[~known][:, ~known] - gain @ covariance[known][:, ~known]
     sampler = Replacement(values.expand(n, -1), known.expand(n, -1), rounds)
     start = oracle.process.prior(n, F64, torch.device("cpu")).draw(NoiseSource(0, n).at("prior"))
-    x, info = un.sample(oracle, x=start, steps=steps, sampler=sampler)
+    x, info = un.sample(oracle, x=start, steps=steps, sampler=sampler, seed=0)
     assert info.calls == steps * rounds == sampler.calls(steps, oracle.process)
     torch.testing.assert_close(x[:, known], values[known].expand(n, -1), rtol=0, atol=1e-9)
     root = torch.linalg.cholesky(rest)
@@ -56,7 +56,7 @@ def test_replacement_on_categories():
     x, fixed = torch.tensor([[0, 2]]).expand(n, -1), torch.tensor([[False, True]]).expand(n, -1)
     for rounds in (1, 6):
         start = oracle.process.prior(n).draw(NoiseSource(1, n).at("prior"))
-        drawn, _ = un.sample(oracle, x=start, steps=20, sampler=Replacement(x, fixed, rounds))
+        drawn, _ = un.sample(oracle, x=start, steps=20, sampler=Replacement(x, fixed, rounds), seed=0)
         assert bool((drawn[:, 1] == 2).all())
         found = torch.bincount(drawn[:, 0], minlength=3) / n
         away[rounds] = float((found - torch.tensor([0.1, 0.1, 0.8])).abs().sum()) / 2
@@ -117,7 +117,7 @@ def test_samples_are_keyed_by_the_rows_given():
     for name in all_:
         assert torch.equal(all_[name][[7, 0, 4]], some[name])
     with pytest.raises(ValueError, match="one number for each of 3"):
-        un.sample(denoiser, n=3, steps=4, rows=torch.arange(2))
+        un.sample(denoiser, n=3, steps=4, rows=torch.arange(2), seed=0)
 
 
 # -- what is exact ----------------------------------------------------------------------------------------------------

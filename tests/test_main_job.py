@@ -15,8 +15,9 @@ import torch
 import unnoise as un
 from unnoise.cli import main
 from unnoise.data.read import Reading, read
+from unnoise.samplers.registry import choices, method_named
 from unnoise.training import Run
-from unnoise.training.drawing import choices, draw, method_named
+from unnoise.training.drawing import draw
 from unnoise.training.metrics import Metrics, read_metrics
 
 

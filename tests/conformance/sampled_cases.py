@@ -30,7 +30,7 @@ from unnoise.denoiser import AnyDenoiser, base_process
 from unnoise.generators.kolmogorov import code
 from unnoise.noise import NoiseSource
 from unnoise.samplers import Remasking, Sampler, sample
-from unnoise.samplers.sample import grid_of
+from unnoise.samplers.run_grid import grid_of
 from unnoise.verify.finite_kernels import dense
 
 DRAWS = 50_000

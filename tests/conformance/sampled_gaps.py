@@ -38,13 +38,13 @@ def forced_law(sampler: Sampler, denoiser: AnyDenoiser, times: Tensor, law: Tens
         return chosen[len(spent)]
 
     problem = Problem(denoiser, times, NoiseSource(0, len(mesh)), {})
-    memory = sampler.prepared(problem)
+    setup = sampler.setup(problem)
     with pytest.MonkeyPatch.context() as patch:
         for kind in (Categorical, Mixed, Thinned):
             patch.setattr(kind, "draw", draw)
         for i in range(problem.steps):
             spent.clear()
-            out = sampler.step(problem, memory, chosen[0], i)
+            out = sampler.step(problem, setup, sampler.init(problem, setup, chosen[0]), i).x
             assert torch.equal(out, chosen[len(spent)])
             weight = law[mesh[:, 0]] * torch.stack(spent).prod(0) / len(points) ** (draws - len(spent))  # the rest: copies
             law = torch.zeros_like(law).index_add(0, mesh[:, len(spent)], weight)
@@ -53,7 +53,7 @@ def forced_law(sampler: Sampler, denoiser: AnyDenoiser, times: Tensor, law: Tens
 
 def remasked_law(sampler: Remasking, denoiser: AnyDenoiser, times: Tensor, law: Tensor, points: Tensor) -> Tensor:
     """MASK is revealed and tokens are masked with the probabilities of the sampler's table."""
-    chances = sampler.init(Problem(denoiser, times, NoiseSource(0, len(points)), {}))["chances"]
+    chances = sampler.tables(Problem(denoiser, times, NoiseSource(0, len(points)), {}))
     mask = denoiser.process.mask
     for i, t in enumerate(times[:-1]):
         sigma, reveal = chances[:, i]
@@ -138,14 +138,14 @@ def line_law(sampler: Sampler, denoiser: AnyDenoiser, times: Tensor, law: Tensor
     x = nodes[mesh[0]].unsqueeze(1)
     state = {"x": x, "c": mesh[1].unsqueeze(1)} if product_state else x
     problems = [Problem(denoiser, times, Laid([*normals, torch.full((len(x),), v).double()]), {}) for v in (0.0, 1.0)]
-    memories = [sampler.prepared(problem) for problem in problems]
+    setups = [sampler.setup(problem) for problem in problems]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Categorical, "draw", draw)
         for i in range(len(times) - 1):
             both = []
-            for problem, memory in zip(problems, memories, strict=True):
+            for problem, setup in zip(problems, setups, strict=True):
                 spent.clear()
-                out = sampler.step(problem, memory, state, i)
+                out = sampler.step(problem, setup, sampler.init(problem, setup, state), i).x
                 both.append((out["x"] if product_state else out).flatten())
             weight = law[mesh[0], mesh[1]] * fixed
             for probs in spent:

@@ -119,10 +119,11 @@ SHORT = ["one uniform, ancestral", "one matrices, sub-grid", "one chain, sub-gri
 @pytest.mark.parametrize("name", SHORT)
 def test_a_skipped_last_step_is_rejected(name, monkeypatch):
     def run(self, problem, x, after):
-        memory = self.prepared(problem)
+        setup = self.setup(problem)
+        state = self.init(problem, setup, x)
         for i in range(problem.steps - 1):
-            x = self.step(problem, memory, x, i)
-        return x
+            state = self.step(problem, setup, state, i)
+        return state.x
 
     settled(name)
     monkeypatch.setattr(base.Stepping, "run", run)
@@ -165,18 +166,19 @@ class InPrecision(Stepping):
     def __init__(self, dtype: torch.dtype):
         self.dtype = dtype
 
-    def init(self, problem):
+    def setup(self, problem):
         told = problem.denoiser(torch.full((1, 1), problem.process.mask), 0.5)
-        return {"theta": told.to(un.RawPosterior).log_probs().exp().flatten()}
+        return told.to(un.RawPosterior).log_probs().exp().flatten()
 
-    def step(self, problem, memory, x, i):
+    def step(self, problem, theta, state, i):
+        x = state.x
         stay = problem.process.schedule.beta(problem.times[i + 1]) / problem.process.schedule.beta(problem.times[i])
-        law = torch.cat([stay.reshape(1), (1 - stay) * memory["theta"]]).to(self.dtype)
+        law = torch.cat([stay.reshape(1), (1 - stay) * theta]).to(self.dtype)
         table = torch.from_numpy(np.cumsum(law.numpy()))  # torch would add in float64
         masked = (x == problem.process.mask).flatten().nonzero().squeeze(1)
         u = problem.noise.at("step", i).uniform().to(self.dtype)[masked] * table[-1]
         token = torch.searchsorted(table, u, right=True).clamp_max(problem.process.mask) - 1
-        return x.index_put((masked,), torch.where(token < 0, problem.process.mask, token).unsqueeze(1))
+        return state.to(x.index_put((masked,), torch.where(token < 0, problem.process.mask, token).unsqueeze(1)))
 
 
 def test_a_float32_tail_is_rejected():

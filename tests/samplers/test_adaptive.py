@@ -247,7 +247,7 @@ KINDS = [un.Noise, un.Score, un.Velocity, un.Flow, un.Energy]
 def test_the_flow_of_gaussian_data(name, kind):
     process = setting(name)
     oracle, x = un.oracles.normal(process, M, C, predicts=kind), states(process, 0.95)
-    out, info = sample(oracle, x=x, sampler=AdaptiveODE(1e-6, 1e-6), steps=1, start=0.95, end=0.05)
+    out, info = sample(oracle, x=x, sampler=AdaptiveODE(1e-6, 1e-6), steps=1, start=0.95, end=0.05, seed=0)
     assert float((out - flow(process, x, 0.95, 0.05)).abs().max()) < 1e-5
     assert info.rows <= info.calls * len(x)
 
@@ -259,10 +259,10 @@ def check_whole_way(name: str) -> None:
     """Smooth data, and data on a point, where the step of DDIM is exact."""
     process = setting(name)
     x = states(process, 1.0)
-    out = sample(un.oracles.normal(process, M, C), x=x, sampler=AdaptiveODE(1e-6, 1e-6), steps=1)[0]
+    out = sample(un.oracles.normal(process, M, C), x=x, sampler=AdaptiveODE(1e-6, 1e-6), steps=1, seed=0)[0]
     assert float((out - flow(process, x, 1.0, 0.0)).abs().max()) < LAST[name]
     if process.cutoff:
-        point = sample(un.oracles.normal(process, M, 0 * C), x=x, sampler=AdaptiveODE(), steps=1)[0]
+        point = sample(un.oracles.normal(process, M, 0 * C), x=x, sampler=AdaptiveODE(), steps=1, seed=0)[0]
         assert float((point - M).abs().max()) < 1e-5
 
 
@@ -281,12 +281,16 @@ def test_correlated_noise_and_schedules_of_coordinates():
     noise = AXES @ torch.diag(torch.tensor([2.0, 0.5], dtype=torch.float64)) @ AXES.T
     process = setting(covariance=noise)
     x = states(process, 0.95)
-    out = sample(un.oracles.normal(process, M, C), x=x, sampler=AdaptiveODE(1e-6, 1e-6), steps=1, start=0.95, end=0.05)[0]
+    out = sample(
+        un.oracles.normal(process, M, C), x=x, sampler=AdaptiveODE(1e-6, 1e-6), steps=1, start=0.95, end=0.05, seed=0
+    )[0]
     assert float((out - flow(process, x, 0.95, 0.05, noise)).abs().max()) < 1e-5
 
     per = un.Gaussian((2,), un.schedules.PerCoordinate([un.schedules.Cosine(), un.schedules.Linear()]))
     own = torch.diag(torch.tensor([0.5, 0.3], dtype=torch.float64))
-    out = sample(un.oracles.normal(per, M, own), x=x, sampler=AdaptiveODE(1e-6, 1e-6), steps=1, start=0.95, end=0.05)[0]
+    out = sample(
+        un.oracles.normal(per, M, own), x=x, sampler=AdaptiveODE(1e-6, 1e-6), steps=1, start=0.95, end=0.05, seed=0
+    )[0]
     for k, schedule in enumerate((un.schedules.Cosine(), un.schedules.Linear())):
         high, low = ((schedule.alpha(t) ** 2 * own[k, k] + schedule.sigma(t) ** 2).sqrt() for t in (0.95, 0.05))
         told = schedule.alpha(0.05) * M[k] + (x[:, k] - schedule.alpha(0.95) * M[k]) * low / high
@@ -300,13 +304,13 @@ def test_a_product_of_numbers():
     leaves = {"a": GaussianLeaf(M[None], C[None]), "b": {"c": GaussianLeaf(0.2 * one, 0.3 * one.reshape(1, 1, 1))}}
     oracle = un.oracles.Components(process, one, leaves)
     x = {"a": states(first, 0.95), "b": {"c": torch.tensor([1.0, -0.5, 0.1], dtype=torch.float64)}}
-    out = sample(oracle, x=x, sampler=AdaptiveODE(1e-6, 1e-6), steps=1, start=0.95, end=0.05)[0]
+    out = sample(oracle, x=x, sampler=AdaptiveODE(1e-6, 1e-6), steps=1, start=0.95, end=0.05, seed=0)[0]
     assert float((out["a"] - flow(first, x["a"], 0.95, 0.05)).abs().max()) < 1e-5
     schedule = second.schedule
     high, low = ((schedule.alpha(t) ** 2 * 0.3 + schedule.sigma(t) ** 2).sqrt() for t in (0.95, 0.05))
     told = schedule.alpha(0.05) * 0.2 + (x["b"]["c"] - schedule.alpha(0.95) * 0.2) * low / high
     assert float((out["b"]["c"] - told).abs().max()) < 1e-5
-    ends = sample(oracle, x=x, sampler=AdaptiveODE(1e-6, 1e-6), steps=1, start=0.95)[0]
+    ends = sample(oracle, x=x, sampler=AdaptiveODE(1e-6, 1e-6), steps=1, start=0.95, seed=0)[0]
     assert float((ends["a"] - flow(first, x["a"], 0.95, 0.0)).abs().max()) < 1e-5
 
 
@@ -314,12 +318,18 @@ def test_the_trajectory_is_on_the_flow():
     process, called = setting(), []
     oracle, x = un.oracles.normal(process, M, C), states(process, 1.0)
     out, info = sample(
-        oracle, x=x, sampler=AdaptiveODE(1e-6, 1e-6), steps=5, trajectory=True, callback=lambda i, t, x: called.append(t)
+        oracle,
+        x=x,
+        sampler=AdaptiveODE(1e-6, 1e-6),
+        steps=5,
+        trajectory=True,
+        callback=lambda i, t, state: called.append(t),
+        seed=0,
     )
     assert called == pytest.approx([0.8, 0.6, 0.4, 0.2, 0.0])
     for t, here in zip(info.times.tolist(), info.trajectory, strict=True):
         assert float((here - flow(process, x, 1.0, t)).abs().max()) < 1e-5
-    straight = sample(oracle, x=x, sampler=AdaptiveODE(1e-6, 1e-6), steps=1)[1]
+    straight = sample(oracle, x=x, sampler=AdaptiveODE(1e-6, 1e-6), steps=1, seed=0)[1]
     assert straight.calls < info.calls < 1.5 * straight.calls  # steps are kept from segment to segment
 
 
@@ -336,7 +346,7 @@ def check_rows_apart() -> None:
     assert info.rows < 0.7 * 3 * info.calls
     order = torch.tensor([2, 0, 1])
     start = oracle.process.prior(3, torch.float64).draw(NoiseSource(0, 3).at("prior"))
-    there, back = (sample(oracle, x=x, sampler=sampler, steps=1)[0] for x in (start, start[order]))
+    there, back = (sample(oracle, x=x, sampler=sampler, steps=1, seed=0)[0] for x in (start, start[order]))
     assert torch.equal(there[order], back)
 
 
@@ -358,7 +368,7 @@ def test_conditions_follow_their_rows():
 
     process, where = setting(), torch.arange(6, dtype=torch.float64).reshape(3, 2)
     denoiser = un.Denoiser(Shifted(), process, un.Clean)
-    out = sample(denoiser, x=states(process, 1.0), sampler=AdaptiveODE(), steps=1, where=where, scale=2.0)[0]
+    out = sample(denoiser, x=states(process, 1.0), sampler=AdaptiveODE(), steps=1, where=where, scale=2.0, seed=0)[0]
     torch.testing.assert_close(out, 2 * where, rtol=0, atol=1e-9)
 
 
@@ -369,14 +379,14 @@ def test_conditions_follow_their_rows():
 def test_no_signal_at_the_start(kind):
     oracle = un.oracles.normal(setting("Cosine"), M, C, predicts=kind)
     with pytest.raises(ValueError, match="says nothing of x_0 at t = 1, where alpha = 0: .*start=0.999"):
-        sample(oracle, n=3, sampler=AdaptiveODE(), steps=1)
-    out = sample(oracle, x=states(oracle.process, 0.999), sampler=AdaptiveODE(), steps=1, start=0.999)[0]
+        sample(oracle, n=3, sampler=AdaptiveODE(), steps=1, seed=0)
+    out = sample(oracle, x=states(oracle.process, 0.999), sampler=AdaptiveODE(), steps=1, start=0.999, seed=0)[0]
     assert out.isfinite().all()
 
 
 def test_other_spaces():
     with pytest.raises(TypeError, match="Gaussian noise, which Masking has not"):
-        sample(un.oracles.table(un.Masking(3, (1,)), torch.ones(3) / 3), n=2, sampler=AdaptiveODE(), steps=1)
+        sample(un.oracles.table(un.Masking(3, (1,)), torch.ones(3) / 3), n=2, sampler=AdaptiveODE(), steps=1, seed=0)
     mixed = un.Product(age=un.Gaussian(()), job=un.Uniform(size=3))
     assert AdaptiveODE().refuse(mixed) is not None
     assert "leaf 'job', a Uniform," in AdaptiveODE().refuse(mixed)
@@ -386,4 +396,4 @@ def test_kinds_of_a_grid_pair():
     chain = un.Chain(setting(), 10)
     oracle = un.oracles.normal(setting(), M, C).predicting(un.Mean, chain)
     with pytest.raises(TypeError, match="a Mean prediction belongs to the steps of its chain"):
-        sample(oracle, n=2, steps=10, sampler=AdaptiveODE())
+        sample(oracle, n=2, steps=10, sampler=AdaptiveODE(), seed=0)

@@ -55,16 +55,16 @@ def matrix(law: Categorical, points: torch.Tensor) -> torch.Tensor:
 def law_of(sampler: CategoricalDDIM, oracle, times: list[float], i: int = 0, x=None) -> Mixed:
     x = states(oracle.process.state_space) if x is None else x
     problem = Problem(oracle, torch.as_tensor(times, dtype=torch.float64), NoiseSource(0, len(x)), {})
-    return sampler.law(sampler.init(problem), oracle(x, times[i]), x, i)
+    return sampler.law(sampler.tables(problem), oracle(x, times[i]), x, i)
 
 
 def error(sampler, oracle, steps: int) -> float:
     points = states(oracle.process.state_space)
     times = torch.linspace(LATE, EARLY, steps + 1, dtype=torch.float64)
-    memory = sampler.init(Problem(oracle, times, NoiseSource(0, len(points)), {}))
+    tables = sampler.tables(Problem(oracle, times, NoiseSource(0, len(points)), {}))
     law = marginal(oracle, LATE)
     for i in range(steps):
-        law = law @ matrix(sampler.law(memory, oracle(points, times[i]), points, i), points)
+        law = law @ matrix(sampler.law(tables, oracle(points, times[i]), points, i), points)
     return float((law - marginal(oracle, EARLY)).abs().sum())
 
 
@@ -194,7 +194,7 @@ def test_categories_that_a_coordinate_does_not_have_carry_no_mass():
         probs = law_of(CategoricalDDIM(0.5), oracle, [0.9, 0.4], x=start).probs
         assert float(probs[:, 0, 2].max()) == 0
         torch.testing.assert_close(probs.sum(-1), torch.ones(6, 2, dtype=torch.float64))
-        x, _ = sample(oracle, 500, 6, CategoricalDDIM(0.5))
+        x, _ = sample(oracle, 500, 6, CategoricalDDIM(0.5), seed=0)
         assert int(x[:, 0].max()) == 1 and int(x[:, 1].max()) == 2
 
 
@@ -202,13 +202,13 @@ def test_categories_that_a_coordinate_does_not_have_carry_no_mass():
 def test_a_run(process):
     """Ends in data, counts what changed, and a sample does not depend on its batch."""
     oracle = oracle_of(process)
-    x, info = sample(oracle, 60, 8, CategoricalDDIM(0.2), trajectory=True)
+    x, info = sample(oracle, 60, 8, CategoricalDDIM(0.2), trajectory=True, seed=0)
     assert int(x.max()) <= 2 and info.calls == 8
     assert torch.equal(info.jumps, sum((a != b).sum(1) for a, b in pairwise(info.trajectory)))
-    alone, _ = sample(oracle, 5, 8, CategoricalDDIM(0.2), first=33)
+    alone, _ = sample(oracle, 5, 8, CategoricalDDIM(0.2), first=33, seed=0)
     assert torch.equal(alone, x[33:38])
-    fewer = sample(oracle, 2000, 32, CategoricalDDIM())[1].jumps.double().mean()
-    assert fewer < sample(oracle, 2000, 32, CategoricalDDIM(rate=4.0))[1].jumps.double().mean()
+    fewer = sample(oracle, 2000, 32, CategoricalDDIM(), seed=0)[1].jumps.double().mean()
+    assert fewer < sample(oracle, 2000, 32, CategoricalDDIM(rate=4.0), seed=0)[1].jumps.double().mean()
 
 
 @pytest.mark.parametrize("kind", [un.RawPosterior, un.Ratio, un.Rates, un.Energy], ids=lambda k: k.__name__)

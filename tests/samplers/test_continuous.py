@@ -98,7 +98,7 @@ def flow_order(sampler, name: str, steps=(64, 128, 256)) -> float:
     process, high = setting(name), HIGH[name]
     away = torch.tensor([[1.0, 0.3], [-0.4, 1.2], [0.8, -0.9]], dtype=torch.float64) * process.schedule.sigma(high)
     x, exact = noised(process, high)[0] + away, noised(process, LOW)[0] + away @ factor(process, high)
-    runs = [sample(Exact(process), x=x, sampler=sampler, steps=n, start=high, end=LOW)[0] for n in steps]
+    runs = [sample(Exact(process), x=x, sampler=sampler, steps=n, start=high, end=LOW, seed=0)[0] for n in steps]
     return slope(steps, [float((run - exact).square().mean().sqrt()) for run in runs])
 
 
@@ -171,7 +171,7 @@ def test_order_on_a_mixture(name):
     torch.testing.assert_close(denoiser(x, t).value, told, rtol=0, atol=1e-7)  # the weights of the test are rounded
 
     def run(sampler, steps):
-        return sample(denoiser, x=x, sampler=sampler, steps=steps, start=0.7, end=0.1)[0]
+        return sample(denoiser, x=x, sampler=sampler, steps=steps, start=0.7, end=0.1, seed=0)[0]
 
     exact = run(DPMSolverPP(3), 1024)
     for sampler in (DDIM(), DPMSolverPP(2), DPMSolverPP(3), UniPC(3), DEIS(3), Heun()):
@@ -273,7 +273,9 @@ def check_draws(sampler, rows: int = 20000, steps: int = 12) -> None:
     process = setting("Cosine")
     mean, covariance = noised(process, 0.95)
     z = un.NoiseSource(7, rows).normal((2,))
-    x, _ = sample(Exact(process), x=mean + z @ torch.linalg.cholesky(covariance).T, sampler=sampler, steps=steps, start=0.95)
+    x, _ = sample(
+        Exact(process), x=mean + z @ torch.linalg.cholesky(covariance).T, sampler=sampler, steps=steps, start=0.95, seed=0
+    )
     compare_moments(x, *law(sampler, process, torch.linspace(0.95, 0, steps + 1, dtype=torch.float64), mean, covariance))
 
 
@@ -288,7 +290,7 @@ def check_churn(churn: float = 20.0, rows: int = 20000) -> None:
     mean, covariance = noised(process, 0.95)
     x = mean + un.NoiseSource(8, rows).normal((2,)) @ torch.linalg.cholesky(covariance).T
     compare_moments(
-        sample(Exact(process), x=x, sampler=Heun(churn), steps=64, start=0.95, end=LOW)[0], *noised(process, LOW)
+        sample(Exact(process), x=x, sampler=Heun(churn), steps=64, start=0.95, end=LOW, seed=0)[0], *noised(process, LOW)
     )
 
 
@@ -323,7 +325,7 @@ def test_every_kind_gives_the_same_trajectory(method, covariance):
     oracle = un.oracles.normal(process, M, C)
 
     def run(kind):
-        return sample(oracle.predicting(kind), 5, 8, ALL[method](), start=0.98)[0]
+        return sample(oracle.predicting(kind), 5, 8, ALL[method](), start=0.98, seed=0)[0]
 
     reference = run(un.Clean)
     for kind in (un.Noise, un.Score, un.Velocity, un.Flow, un.Energy):
@@ -336,8 +338,8 @@ def test_correlated_noise_is_independent_noise_in_whitened_coordinates(method):
     inverse = torch.linalg.inv(covariance.root)
     correlated = un.oracles.normal(setting("Cosine", covariance=covariance), M, C, un.Score)
     white = un.oracles.normal(setting("Cosine"), inverse @ M, inverse @ C @ inverse.T)
-    x = sample(correlated, 6, 8, ALL[method](), start=0.98)[0]
-    y = sample(white, 6, 8, ALL[method](), start=0.98)[0]
+    x = sample(correlated, 6, 8, ALL[method](), start=0.98, seed=0)[0]
+    y = sample(white, 6, 8, ALL[method](), start=0.98, seed=0)[0]
     torch.testing.assert_close(x, y @ covariance.root.T, rtol=0, atol=1e-9)
 
 
@@ -349,36 +351,38 @@ def test_schedules_per_coordinate(method, kind):
     both = un.Gaussian((2,), un.schedules.PerCoordinate(parts))
     x = torch.randn(6, 2, dtype=torch.float64)
     joint = un.oracles.normal(both, M, torch.diag(C.diagonal()), kind)
-    states, _ = sample(joint, x=x, sampler=ALL[method](), steps=8, start=0.98)
+    states, _ = sample(joint, x=x, sampler=ALL[method](), steps=8, start=0.98, seed=0)
     for j, schedule in enumerate(parts if method in FLOWS else parts[:1]):
         alone = un.oracles.normal(un.Gaussian((1,), schedule), M[j : j + 1], C[j : j + 1, j : j + 1], kind)
-        expected, _ = sample(alone, x=x[:, j : j + 1], sampler=ALL[method](), steps=8, start=0.98)
+        expected, _ = sample(alone, x=x[:, j : j + 1], sampler=ALL[method](), steps=8, start=0.98, seed=0)
         torch.testing.assert_close(states[:, j : j + 1], expected, rtol=0, atol=1e-9)
     if kind not in (un.Noise, un.Score):  # from t = 1, where alpha = 0 for one of the two
-        assert bool(sample(joint, x=x, sampler=ALL[method](), steps=8)[0].isfinite().all())
+        assert bool(sample(joint, x=x, sampler=ALL[method](), steps=8, seed=0)[0].isfinite().all())
 
 
 def test_schedules_per_coordinate_refused():
     schedule = un.schedules.PerCoordinate([un.schedules.Cosine(), un.schedules.LinearBeta()])
     with pytest.raises(TypeError, match="churn"):
-        sample(un.oracles.normal(un.Gaussian((2,), schedule), M, C), 2, 4, Heun(churn=1.0))
+        sample(un.oracles.normal(un.Gaussian((2,), schedule), M, C), 2, 4, Heun(churn=1.0), seed=0)
     for kind in (un.Noise, un.Score):  # one of the coordinates has alpha = 0 at t = 1
         for sampler in (DDIM(), DPMSolverPP(2), Heun()):
             with pytest.raises((ValueError, un.InexactConversion), match="alpha"):
-                sample(un.oracles.normal(un.Gaussian((2,), schedule), M, C, kind), 2, 4, sampler)
+                sample(un.oracles.normal(un.Gaussian((2,), schedule), M, C, kind), 2, 4, sampler, seed=0)
 
 
 @pytest.mark.parametrize("method", SOME)
 def test_learned_schedules(method):
     process = un.Gaussian((2,), un.schedules.Learned())
-    x, _ = sample(un.oracles.normal(process, M, C), 5, 6, SOME[method]())
+    x, _ = sample(un.oracles.normal(process, M, C), 5, 6, SOME[method](), seed=0)
     assert bool(x.isfinite().all()) and not x.requires_grad
 
 
 @pytest.mark.parametrize("method", ALL)
 def test_single_precision(method):
     oracle = un.oracles.normal(setting("Cosine"), M, C)
-    single, double = (sample(oracle, 6, 16, ALL[method](), dtype=dtype)[0] for dtype in (torch.float32, torch.float64))
+    single, double = (
+        sample(oracle, 6, 16, ALL[method](), dtype=dtype, seed=0)[0] for dtype in (torch.float32, torch.float64)
+    )
     assert single.dtype == torch.float32 and double.dtype == torch.float64
     torch.testing.assert_close(single.double(), double, rtol=0, atol=2e-5)
 
@@ -412,7 +416,7 @@ def test_no_value_is_read_from_the_device(method, kind, own):
     parts = [un.schedules.Cosine(), un.schedules.LinearBeta()]
     process = un.Gaussian((2,), un.schedules.PerCoordinate(parts) if own else parts[0])
     denoiser = un.Denoiser(Line(), process, kind).to("meta")
-    x, info = sample(denoiser, 3, 5, ALL[method](), start=0.98)
+    x, info = sample(denoiser, 3, 5, ALL[method](), start=0.98, seed=0)
     assert x.shape == (3, 2) and x.device.type == "meta" and x.dtype == torch.float32 and info.calls >= 5
 
 
@@ -436,12 +440,14 @@ def test_a_sample_does_not_depend_on_its_batch(method):
 @pytest.mark.parametrize("method", SOME)
 def test_records(method):
     seen = []
-    x, info = sample(oracle(), 4, 6, SOME[method](), trajectory=True, callback=lambda i, t, x: seen.append((i, t, x)))
+    x, info = sample(
+        oracle(), 4, 6, SOME[method](), trajectory=True, callback=lambda i, t, state: seen.append((i, t, state.x)), seed=0
+    )
     assert [i for i, _, _ in seen] == list(range(6)) and [t for _, t, _ in seen] == info.times[1:].tolist()
     assert len(info.trajectory) == 7 and info.trajectory[-1] is x
     assert all(a is b for a, (_, _, b) in zip(info.trajectory[1:], seen, strict=True))
     start = info.trajectory[0]
-    again, other = sample(oracle(), x=start, steps=6, sampler=SOME[method]())
+    again, other = sample(oracle(), x=start, steps=6, sampler=SOME[method](), seed=0)
     torch.testing.assert_close(again, x, rtol=0, atol=0)
     assert other.trajectory is None
 
@@ -449,7 +455,7 @@ def test_records(method):
 @pytest.mark.parametrize("method", ALL)
 @pytest.mark.parametrize("steps", [1, 2])
 def test_few_steps(method, steps):
-    x, info = sample(oracle(), 4, steps, ALL[method]())
+    x, info = sample(oracle(), 4, steps, ALL[method](), seed=0)
     assert bool(x.isfinite().all()) and info.times.tolist() == torch.linspace(1, 0, steps + 1).tolist()
     if steps == 1 and method not in ("Euler-Maruyama", "Euler-Maruyama, half"):
         start = un.NoiseSource(0, 4).at("prior").normal((2,))
@@ -457,9 +463,9 @@ def test_few_steps(method, steps):
 
 
 def test_empty_batch():
-    x, info = sample(oracle(), 0, 5, DDIM(), trajectory=True)
+    x, info = sample(oracle(), 0, 5, DDIM(), trajectory=True, seed=0)
     assert x.shape == (0, 2) and info.calls == 0 and len(info.trajectory) == 6
-    assert sample(oracle(), x=torch.zeros(0, 2), sampler=DDIM())[0].shape == (0, 2)
+    assert sample(oracle(), x=torch.zeros(0, 2), sampler=DDIM(), seed=0)[0].shape == (0, 2)
 
 
 def test_calls():
@@ -476,16 +482,16 @@ def test_calls():
         (Heun(), (1.0, 0.0), 18),
         (Ancestral(), (1.0, 0.0), 10),
     ):
-        _, info = sample(oracle(), 3, 10, sampler, start=ends[0], end=ends[1])
+        _, info = sample(oracle(), 3, 10, sampler, start=ends[0], end=ends[1], seed=0)
         assert (info.calls, info.rows) == (expected, 3 * expected), sampler
 
 
 def test_grids_given():
     times = [1.0, 0.7, 0.2, 0.0]
-    x, info = sample(oracle(), 3, sampler=DDIM(), grid=times)
+    x, info = sample(oracle(), 3, sampler=DDIM(), grid=times, seed=0)
     assert info.times.tolist() == times
     for grid in (torch.tensor(times, dtype=torch.float64), un.samplers.grids.GivenTimes(times)):
-        assert torch.equal(sample(oracle(), 3, 3, DDIM(), grid)[0], x)
+        assert torch.equal(sample(oracle(), 3, 3, DDIM(), grid, seed=0)[0], x)
     for grid, match in (
         ([1.0, 0.5, 0.5, 0.0], "without repeats"),
         ([0.0, 0.5, 1.0], "must fall"),
@@ -494,18 +500,18 @@ def test_grids_given():
         ([1.0], "at least two"),
     ):
         with pytest.raises(ValueError, match=match):
-            sample(oracle(), 3, sampler=DDIM(), grid=grid)
+            sample(oracle(), 3, sampler=DDIM(), grid=grid, seed=0)
 
 
 def test_refusals():
     masking = un.Denoiser(torch.nn.Identity(), un.Masking(3, 2))
     for sampler in (DDIM(), EulerMaruyama(), DPMSolverPP(2), UniPC(3), DEIS(3), Heun()):
         with pytest.raises(TypeError, match="numbers under Gaussian noise, and Masking"):
-            sample(masking, 2, 4, sampler)
+            sample(masking, 2, 4, sampler, seed=0)
     for sampler in (DDIM(), DPMSolverPP(3), DEIS(3), Heun(), Ancestral()):
         for kind in (un.Noise, un.Score):
             with pytest.raises((ValueError, un.InexactConversion), match="alpha"):
-                sample(oracle(kind), 2, 4, sampler)
+                sample(oracle(kind), 2, 4, sampler, seed=0)
     for options, match in (
         ({}, "pass n"),
         ({"n": 2, "x": torch.zeros(2, 2)}, "pass n"),
@@ -516,7 +522,7 @@ def test_refusals():
         ({"n": 2, "grid": [1.0, 0.0], "end": 0.1}, "its own ends"),
     ):
         with pytest.raises(ValueError, match=match):
-            sample(oracle(), sampler=DDIM(), **options)
+            sample(oracle(), sampler=DDIM(), **options, seed=0)
     for bad in (lambda: Exponential(4), lambda: UniPC(1), lambda: DEIS(0), lambda: DDIM(1.5), lambda: EulerMaruyama(-1.0)):
         with pytest.raises(ValueError):
             bad()
@@ -527,18 +533,22 @@ def test_chains():
     chain = un.Chain(process, 20)
     clean = oracle().predicting(un.Clean, chain)
     for sampler in (Ancestral(), DDIM(), DPMSolverPP(2)):
-        x, info = sample(clean, 4, sampler=sampler)
+        x, info = sample(clean, 4, sampler=sampler, seed=0)
         assert torch.equal(info.times, chain.grid.flip(0)) and info.calls == 20
-        torch.testing.assert_close(sample(oracle(un.Clean), 4, sampler=sampler, grid=info.times)[0], x, rtol=0, atol=1e-12)
-        torch.testing.assert_close(sample(oracle().predicting(un.Mean, chain), 4, sampler=sampler)[0], x, rtol=0, atol=1e-9)
-        _, info = sample(clean, 4, 5, sampler)
+        torch.testing.assert_close(
+            sample(oracle(un.Clean), 4, sampler=sampler, grid=info.times, seed=0)[0], x, rtol=0, atol=1e-12
+        )
+        torch.testing.assert_close(
+            sample(oracle().predicting(un.Mean, chain), 4, sampler=sampler, seed=0)[0], x, rtol=0, atol=1e-9
+        )
+        _, info = sample(clean, 4, 5, sampler, seed=0)
         assert torch.equal(info.times, chain.grid.flip(0)[::4]) and info.calls == 5
         with pytest.raises(ValueError, match="Mean prediction belongs to the chain's own steps"):
-            sample(oracle().predicting(un.Mean, chain), 4, 5, sampler)
+            sample(oracle().predicting(un.Mean, chain), 4, 5, sampler, seed=0)
         with pytest.raises(ValueError, match="Mean prediction belongs to the chain's own steps"):
-            sample(oracle().predicting(un.Mean, chain), 4, sampler=sampler, grid=chain.grid.flip(0)[::2])
+            sample(oracle().predicting(un.Mean, chain), 4, sampler=sampler, grid=chain.grid.flip(0)[::2], seed=0)
     tail = chain.grid.flip(0)[12:]
-    assert bool(sample(oracle().predicting(un.Mean, chain), 4, sampler=DDIM(), grid=tail)[0].isfinite().all())
+    assert bool(sample(oracle().predicting(un.Mean, chain), 4, sampler=DDIM(), grid=tail, seed=0)[0].isfinite().all())
     for options, match in (
         ({"steps": 30}, "fewer"),
         ({"grid": [1.0, 0.512, 0.0]}, "not on the chain's grid"),
@@ -546,7 +556,7 @@ def test_chains():
         ({"end": 0.5}, "its own ends"),
     ):
         with pytest.raises(ValueError, match=match):
-            sample(clean, 4, sampler=DDIM(), **options)
+            sample(clean, 4, sampler=DDIM(), **options, seed=0)
 
 
 # --- mutants
@@ -571,7 +581,7 @@ def test_halved_noise_is_found(monkeypatch):
         patch.setattr(linear, "ddim_row", halved)
         assert fails(check_law, DDIM(eta=1.0), "Cosine")
     with monkeypatch.context() as patch:
-        stage = linear.Linear.stage
+        stage = linear.LinearMethod.stage
 
         class Half:
             def __init__(self, noise):
@@ -580,20 +590,25 @@ def test_halved_noise_is_found(monkeypatch):
             def normal(self, shape, dtype=torch.float64):
                 return 0.5 * normal(self.noise, shape, dtype)
 
-        patch.setattr(linear.Linear, "stage", lambda s, p, m, pr, x, i, k, noise: stage(s, p, m, pr, x, i, k, Half(noise)))
+        patch.setattr(
+            linear.LinearMethod, "stage", lambda s, p, m, pr, x, i, k, noise: stage(s, p, m, pr, x, i, k, Half(noise))
+        )
         assert fails(check_draws, DDIM(eta=1.0)) and fails(check_draws, DPMSolverPP(2, sde=True))
     with monkeypatch.context() as patch:
         before = heun.Heun.before
-        patch.setattr(heun.Heun, "before", lambda s, p, m, x, i: x + 0.5 * (before(s, p, m, x, i) - x))
+        patch.setattr(
+            heun.Heun, "before", lambda s, p, m, state, i: state.to(state.x + 0.5 * (before(s, p, m, state, i).x - state.x))
+        )
         assert fails(check_churn)
 
 
 def test_a_skipped_last_step_is_found(monkeypatch):
     def run(self, problem, x, after):
-        memory = self.prepared(problem)
+        setup = self.setup(problem)
+        state = self.init(problem, setup, x)
         for i in range(problem.steps - 1):
-            x = self.step(problem, memory, x, i)
-        return x
+            state = self.step(problem, setup, state, i)
+        return state.x
 
     monkeypatch.setattr(base.Stepping, "run", run)
     assert fails(check_flow, DPMSolverPP(2), "Cosine") and fails(check_flow, Heun(), "LinearBeta")
@@ -602,7 +617,9 @@ def test_a_skipped_last_step_is_found(monkeypatch):
 
 def test_swapped_times_are_found(monkeypatch):
     with monkeypatch.context() as patch:  # the network is asked at the step's end
-        patch.setattr(linear.Linear, "stage_times", lambda self, problem, memory: [(t,) for t in problem.times[1:].tolist()])
+        patch.setattr(
+            linear.LinearMethod, "stage_times", lambda self, problem, tables: [(t,) for t in problem.times[1:].tolist()]
+        )
         assert fails(check_flow, DPMSolverPP(2), "Cosine") and fails(check_flow, DEIS(2), "Linear")
     with monkeypatch.context() as patch:
         ddim_row = linear.ddim_row

@@ -9,7 +9,8 @@ from torch import Tensor
 import unnoise as un
 from unnoise.generators.kolmogorov import states
 from unnoise.laws import Categorical
-from unnoise.samplers import DDIM, Ancestral, DPMSolverPP, Euler, FirstHitting, UniPC, sample
+from unnoise.noise import NoiseSource
+from unnoise.samplers import DDIM, Ancestral, DPMSolverPP, Euler, FirstHitting, Problem, State, UniPC, sample
 from unnoise.samplers.correctors import DetailedBalance, Langevin, PredictorCorrector
 from unnoise.samplers.leaps import leap
 from unnoise.verify.finite_kernels import marginal_matrix
@@ -167,7 +168,7 @@ def check_draws(sampler, oracle, n: int = 6, rows: int = 10000) -> None:
     """Draws have the moments of the recursion, each within 5 standard errors."""
     mean, covariance = noised(oracle.process, HIGH)
     x = mean + un.NoiseSource(7, rows).normal((2,)) @ torch.linalg.cholesky(covariance).T
-    x, info = sample(oracle, x=x, sampler=sampler, steps=n, start=HIGH, end=LOW)
+    x, info = sample(oracle, x=x, sampler=sampler, steps=n, start=HIGH, end=LOW, seed=0)
     assert info.calls == n * sampler.stages
     mean, covariance = law(sampler.predictor, sampler.corrector, oracle, n, sampler.rounds)
     away = x - mean
@@ -194,7 +195,9 @@ def test_draws_have_the_moments_of_the_recursion(covariance, monkeypatch):
 def test_langevin_does_not_depend_on_what_the_denoiser_says(kind):
     oracle = gaussian(covariance=NOISE)
     sampler = PredictorCorrector(DDIM(), Langevin())
-    runs = [sample(view, 5, 6, sampler, start=0.98)[0] for view in (oracle.predicting(un.Clean), oracle.predicting(kind))]
+    runs = [
+        sample(view, 5, 6, sampler, start=0.98, seed=0)[0] for view in (oracle.predicting(un.Clean), oracle.predicting(kind))
+    ]
     torch.testing.assert_close(*runs, rtol=0, atol=1e-9)
 
 
@@ -203,7 +206,7 @@ def test_langevin_with_a_schedule_per_coordinate():
     schedules = [un.schedules.Cosine(), un.schedules.LinearBeta()]
     both = un.oracles.normal(un.Gaussian((2,), un.schedules.PerCoordinate(schedules)), M, torch.diag(C.diagonal()))
     sampler = PredictorCorrector(DDIM(), Langevin())
-    x, _ = sample(both, 5, 6, sampler, start=0.98)
+    x, _ = sample(both, 5, 6, sampler, start=0.98, seed=0)
     for k, schedule in enumerate(schedules):
         rows = Langevin().rows(un.Gaussian((1,), schedule), torch.linspace(0.98, 0, 7, dtype=torch.float64))
         pair = Langevin().rows(both.process, torch.linspace(0.98, 0, 7, dtype=torch.float64))
@@ -213,9 +216,9 @@ def test_langevin_with_a_schedule_per_coordinate():
 
 
 def test_nothing_is_done_where_there_is_no_noise():
-    x, info = sample(gaussian(), 5, 6, PredictorCorrector(DDIM(), Langevin(), rounds=2))
+    x, info = sample(gaussian(), 5, 6, PredictorCorrector(DDIM(), Langevin(), rounds=2), seed=0)
     assert info.calls == 6 + 2 * 5 and bool(x.isfinite().all())
-    _, info = sample(gaussian(), 5, 6, PredictorCorrector(DDIM(), Langevin(), rounds=2), end=0.1)
+    _, info = sample(gaussian(), 5, 6, PredictorCorrector(DDIM(), Langevin(), rounds=2), end=0.1, seed=0)
     assert info.calls == 6 + 2 * 6
 
 
@@ -255,7 +258,8 @@ def step_kernels(predictor, oracle, times) -> Tensor:
     if isinstance(predictor, Ancestral):
         step = oracle(x, t).step(s)
     else:
-        step = predictor.law({}, oracle(x, t), x, t.reshape(-1, 1, 1), s.reshape(-1, 1, 1), 0)
+        problem = Problem(oracle, times, NoiseSource(0, len(x)), {})
+        step = predictor.law(problem, predictor.rates(oracle(x, t)), State(x), (t - s).reshape(-1, 1, 1), 0)
     return probabilities(step, points).reshape(-1, len(points), len(points))
 
 
@@ -359,7 +363,7 @@ def test_draws_on_categories_have_the_law_of_the_matrices():
     sampler = PredictorCorrector(Euler(), DetailedBalance(), rounds=2)
     noise = un.NoiseSource(1, rows)
     x = oracle.process.marginal(oracle.draw(noise.at("data")), LATE).draw(noise.at("noise"))
-    found, info = sample(oracle, x=x, sampler=sampler, steps=n, start=LATE, end=EARLY, trajectory=True)
+    found, info = sample(oracle, x=x, sampler=sampler, steps=n, start=LATE, end=EARLY, trajectory=True, seed=0)
     law = law_after(Euler(), sampler.corrector, oracle, n, 2)
     counts = torch.bincount(found[:, 0] * 4 + found[:, 1], minlength=16).double()
     statistic = ((counts - rows * law).square() / (rows * law)).sum()

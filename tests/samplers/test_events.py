@@ -195,7 +195,7 @@ def middle_p(sampler, name: str, rows: int = ROWS, kind=None, end: float = EARLY
     oracle = oracle_of(name)
     view, space = oracle if kind is None else oracle.predicting(kind), oracle.process.state_space
     first = noised(oracle, LATE, rows, 0)
-    last, info = sample(view, x=first, sampler=sampler, steps=1, start=LATE, end=end)
+    last, info = sample(view, x=first, sampler=sampler, steps=1, start=LATE, end=end, seed=0)
     assert info.end_errors == (0.0, 0.0)
     law = transition_matrix(oracle.process, states(space), end, LATE) * marginal(oracle, end)
     pairs = torch.bincount(code(space, first) * space.count + code(space, last), minlength=space.count**2)
@@ -244,7 +244,7 @@ def test_whole_runs(name, method):
     """From the prior to the data, ends included, and the states at the grid's times on the way."""
     oracle, rows = oracle_of(name), ROWS // 4
     grid = [1.0, 0.995, 0.7, 0.3, 5e-5, 0.0]
-    x, info = sample(oracle, rows, sampler=method(high=0.99), grid=grid, trajectory=True)
+    x, info = sample(oracle, rows, sampler=method(high=0.99), grid=grid, trajectory=True, seed=0)
     assert sum(info.end_errors) < 0.01
     assert torch.equal(info.trajectory[-1], x)
     for t, state in zip(grid[1:], info.trajectory[1:], strict=True):
@@ -259,7 +259,7 @@ def test_whole_runs(name, method):
 def test_a_run_without_jumps(method):
     """Under masking nothing moves once all is revealed, and the network is not asked by thinning."""
     x = torch.tensor([[0, 2], [1, 1]])
-    found, info = sample(oracle_of("masking"), x=x, sampler=method(), steps=3, start=0.5, end=0.1, trajectory=True)
+    found, info = sample(oracle_of("masking"), x=x, sampler=method(), steps=3, start=0.5, end=0.1, trajectory=True, seed=0)
     assert torch.equal(found, x) and all(torch.equal(state, x) for state in info.trajectory)
     assert int(info.jumps.sum()) == 0 and (method is Uniformization or info.calls == 0)
 
@@ -272,7 +272,7 @@ def test_first_jump_of_one_coordinate():
     survival = beta[1:] / beta[0]
     for method in BOTH:
         x = torch.full((ROWS,), 3)
-        _, info = sample(oracle, x=x, sampler=method(intervals=5), grid=grid, trajectory=True)
+        _, info = sample(oracle, x=x, sampler=method(intervals=5), grid=grid, trajectory=True, seed=0)
         found = torch.stack([(state == 3).double().mean() for state in info.trajectory[1:]])
         assert bool(((found - survival).abs() < 5 * (survival * (1 - survival) / ROWS).sqrt()).all())
 
@@ -329,11 +329,11 @@ def test_proposals():
     table = ExitBoundTable(oracle.process, LATE, EARLY, 64, HOST)
     expected = float((table.largest() * (table.borders[:-1] - table.borders[1:])).sum())
     x = noised(oracle, LATE, rows, 0)
-    infos = {m: sample(oracle, x=x, sampler=m(), steps=1, start=LATE, end=EARLY)[1] for m in BOTH}
+    infos = {m: sample(oracle, x=x, sampler=m(), steps=1, start=LATE, end=EARLY, seed=0)[1] for m in BOTH}
     assert abs(infos[Uniformization].rows / rows - expected) < 5 * (expected / rows) ** 0.5
     assert infos[Gillespie].rows < infos[Uniformization].rows
     assert infos[Gillespie].rows > int(infos[Gillespie].jumps.sum())
-    _, masked = sample(oracle_of("masking"), rows, 1, Gillespie())
+    _, masked = sample(oracle_of("masking"), rows, 1, Gillespie(), seed=0)
     assert 2 <= masked.rows / rows < 4
 
 
@@ -353,7 +353,7 @@ def test_end_errors_bound_the_total_variation(name):
     oracle, low, high = oracle_of(name), 0.02, 0.97
     process = oracle.process
     points = states(process.state_space)
-    _, info = sample(oracle, 1, 1, Gillespie(low=low, high=high))
+    _, info = sample(oracle, 1, 1, Gillespie(low=low, high=high), seed=0)
     start, end = info.end_errors
     prior = probabilities(process.prior(1), points)[0]
     first = prior @ probabilities(oracle(points, 1.0).step(high), points)
@@ -365,17 +365,17 @@ def test_end_errors_bound_the_total_variation(name):
     last = marginal(oracle, low) @ probabilities(oracle(points, low).step(0.0), points)
     found = 0.5 * float((last - marginal(oracle, 0.0)).abs().sum())
     assert 0 < found <= end < 0.5
-    _, closer = sample(oracle, 1, 1, Gillespie(low=low / 10, high=1 - (1 - high) / 10))
+    _, closer = sample(oracle, 1, 1, Gillespie(low=low / 10, high=1 - (1 - high) / 10), seed=0)
     assert closer.end_errors[1] < end / 3 and closer.end_errors[0] <= start / 50
 
 
 def test_ends_are_moved_only_where_rates_are_infinite():
     finite = un.oracles.table(un.Uniform(3, (2,), un.schedules.LinearBeta(2.0, 2.0)), LAW)
-    _, info = sample(finite, 4, 1, Gillespie())
+    _, info = sample(finite, 4, 1, Gillespie(), seed=0)
     assert info.end_errors[0] == 0.0 and info.end_errors[1] > 0
-    _, info = sample(finite, 4, 1, Gillespie(), end=1e-6)
+    _, info = sample(finite, 4, 1, Gillespie(), end=1e-6, seed=0)
     assert info.end_errors == (0.0, 0.0)
-    _, info = sample(oracle_of("uniform"), 4, 1, Gillespie(), start=1 - 1e-6, end=0.5)
+    _, info = sample(oracle_of("uniform"), 4, 1, Gillespie(), start=1 - 1e-6, end=0.5, seed=0)
     assert info.end_errors == (0.0, 0.0)
 
 
@@ -393,7 +393,7 @@ def test_kinds_without_a_bound_ask_for_one(kind):
     view = oracle_of("uniform").predicting(kind)
     for method in BOTH:
         with pytest.raises(TypeError, match="bound="):
-            sample(view, 4, 1, method(), start=LATE, end=EARLY)
+            sample(view, 4, 1, method(), start=LATE, end=EARLY, seed=0)
     assert middle_p(Gillespie(bound=limit), "uniform", ROWS // 4, kind) > LEVEL
     assert middle_p(Uniformization(bound=lambda low, high: limit(low, low, high)), "uniform", ROWS // 4, kind) > LEVEL
 
@@ -410,13 +410,13 @@ def test_a_bound_that_is_exceeded_is_an_error():
         Uniformization(bound=lambda low, high: 0.1 * limit(low, low, high)),
     ):
         with pytest.raises(ValueError, match="times its bound.*more `intervals`"):
-            sample(oracle, 500, 1, small, start=LATE, end=EARLY)
+            sample(oracle, 500, 1, small, start=LATE, end=EARLY, seed=0)
     with pytest.raises(ValueError, match="nan times its bound"):
-        sample(un.Denoiser(Broken(), oracle.process), 4, 1, Gillespie(), start=LATE, end=EARLY)
+        sample(un.Denoiser(Broken(), oracle.process), 4, 1, Gillespie(), start=LATE, end=EARLY, seed=0)
     with pytest.raises(ValueError, match="finite and not negative"):
-        sample(oracle, 4, 1, Gillespie(bound=limit))
+        sample(oracle, 4, 1, Gillespie(bound=limit), seed=0)
     with pytest.raises(TypeError, match="one number per row"):
-        sample(oracle, 4, 1, Gillespie(bound=lambda x, low, high: x), start=LATE, end=EARLY)
+        sample(oracle, 4, 1, Gillespie(bound=lambda x, low, high: x), start=LATE, end=EARLY, seed=0)
 
 
 def test_refusals():

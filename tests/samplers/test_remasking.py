@@ -205,7 +205,7 @@ def test_a_run(rule, tokens):
     denoiser = un.Denoiser(network, un.Masking(5, (6,)))
     sampler = Remasking(rule, tokens)
     assert sampler.order == (rule.order if tokens is None else None)
-    x, info = sample(denoiser, 500, 12, sampler, trajectory=True)
+    x, info = sample(denoiser, 500, 12, sampler, trajectory=True, seed=0)
     for t, state in zip(info.times.tolist(), info.trajectory, strict=True):
         assert float((state != 5).double().mean()) == pytest.approx(1 - t, abs=4.5 * 0.5 / 3000**0.5)
     assert int((x == 5).sum()) == 0 and info.calls == 12
@@ -218,11 +218,11 @@ def test_a_run(rule, tokens):
 
 def test_tokens_are_the_networks():
     network = Counting(5, 6)
-    x, _ = sample(un.Denoiser(network, un.Masking(5, (6,))), 2000, 8, Remasking(Rescale(0.5)))
+    x, _ = sample(un.Denoiser(network, un.Masking(5, (6,))), 2000, 8, Remasking(Rescale(0.5)), seed=0)
     probs = network.logits.detach().double().softmax(-1)
     found = torch.stack([column.bincount(minlength=5) for column in x.T]) / 2000
     assert float(((found - probs) / (probs * (1 - probs) / 2000).sqrt()).abs().max()) < 4.5
-    best, _ = sample(un.Denoiser(network, un.Masking(5, (6,))), 20, 8, Remasking(Rescale(0.5), Tokens(0.0)))
+    best, _ = sample(un.Denoiser(network, un.Masking(5, (6,))), 20, 8, Remasking(Rescale(0.5), Tokens(0.0)), seed=0)
     assert torch.equal(best, probs.argmax(-1).expand(20, -1))
 
 
@@ -242,10 +242,9 @@ class Watched(Remasking):
 class Forgetful(Watched):
     """A mutant: takes every token for certain."""
 
-    def _by_confidence(self, problem, memory, *args):
-        moved = super()._by_confidence(problem, memory, *args)
-        memory["sureness"] = torch.ones_like(memory["sureness"])
-        return moved
+    def _by_confidence(self, *args):
+        moved, memory = super()._by_confidence(*args)
+        return moved, remasking.Sureness(torch.ones_like(memory.sureness))
 
 
 @pytest.mark.parametrize("build, right", [(Watched, True), (Forgetful, False)])
@@ -254,7 +253,7 @@ def test_confidence_deals_sigma_out_over_the_row(build, right):
     network, process, sampler = Counting(5, 6), un.Masking(5, (6,)), build(Confidence(Cap(0.5)))
     assert sampler.order is None
     probs = network.logits.detach().double().softmax(-1)
-    x, info = sample(un.Denoiser(network, process), 400, 12, sampler, trajectory=True)
+    x, info = sample(un.Denoiser(network, process), 400, 12, sampler, trajectory=True, seed=0)
     sigma, _ = Remasking(Cap(0.5)).chances(process, info.times)
     assert float(sigma[6]) == 0.5
     remasked, off = 0, 0.0
@@ -274,7 +273,7 @@ def test_confidence_of_what_was_given_is_that_of_certainty():
     network = Counting(5, 6)
     given = torch.tensor([[0, 1, 5, 5, 5, 5]]).expand(10, -1).contiguous()
     sampler = Watched(Confidence(Cap(0.5)))
-    sample(un.Denoiser(network, un.Masking(5, (6,))), None, sampler=sampler, grid=[0.7, 0.5], x=given)
+    sample(un.Denoiser(network, un.Masking(5, (6,))), None, sampler=sampler, grid=[0.7, 0.5], x=given, seed=0)
     torch.testing.assert_close(sampler.log[0][1][:, :2], torch.full((10, 2), 0.25, dtype=torch.float64))
 
 
@@ -286,7 +285,7 @@ def test_confidence_on_one_coordinate():
     for out, back in zip(sigma.flatten().tolist(), reveal.flatten().tolist(), strict=True):
         expected, clean = clean, clean * (1 - out) + (1 - clean) * back
     oracle = un.oracles.table(un.Masking(3, (1,)), LAW[:3] / LAW[:3].sum())
-    x, info = sample(oracle, 4000, 4, sampler, trajectory=True)
+    x, info = sample(oracle, 4000, 4, sampler, trajectory=True, seed=0)
     assert float((info.trajectory[3] != 3).double().mean()) == pytest.approx(expected, abs=4.5 * 0.5 / 4000**0.5)
     assert expected < 0.75 - 0.05 and clean == 1  # it falls behind alpha, and makes up for it at the end
     found = x.flatten().bincount(minlength=3) / 4000
@@ -302,7 +301,7 @@ def test_the_loop_holds_the_clock():
     torch.testing.assert_close(sigma.flatten(), torch.tensor([0, 0, 0.1, 0.1, 0, 0], dtype=torch.float64))
     assert reveal.flatten()[2:4].tolist() == pytest.approx([0.1 * 0.9 / 0.1] * 2)
     network = Counting(5, 6)
-    x, info = sample(un.Denoiser(network, un.Masking(5, (6,))), 500, 20, Remasking(loop), trajectory=True)
+    x, info = sample(un.Denoiser(network, un.Masking(5, (6,))), 500, 20, Remasking(loop), trajectory=True, seed=0)
     assert network.times == pytest.approx(loop.clock(info.times)[:-1].tolist(), abs=1e-6)
     for t, state in zip(loop.clock(info.times).tolist(), info.trajectory, strict=True):
         assert float((state != 5).double().mean()) == pytest.approx(1 - t, abs=4.5 * 0.5 / 3000**0.5)
@@ -314,8 +313,8 @@ def test_the_loop_holds_the_clock():
 @pytest.mark.parametrize("rule", [Cap(0.2), Confidence(Rescale(0.5)), Loop(Rate(3.0))], ids=["cap", "confidence", "loop"])
 def test_a_sample_does_not_depend_on_its_batch(rule):
     oracle = oracle_of()
-    x, _ = sample(oracle, 60, 8, Remasking(rule))
-    alone, _ = sample(oracle, 5, 8, Remasking(rule), first=33)
+    x, _ = sample(oracle, 60, 8, Remasking(rule), seed=0)
+    alone, _ = sample(oracle, 5, 8, Remasking(rule), first=33, seed=0)
     assert torch.equal(alone, x[33:38])
 
 
@@ -323,8 +322,8 @@ def test_a_sample_does_not_depend_on_its_batch(rule):
 @pytest.mark.parametrize("rule", [Cap(0.2), Confidence(Cap(0.5))], ids=["cap", "confidence"])
 def test_any_kind_of_prediction_will_do(kind, rule):
     oracle = oracle_of()
-    expected, _ = sample(oracle, 100, 6, Remasking(rule))
-    found, _ = sample(oracle.predicting(kind), 100, 6, Remasking(rule))
+    expected, _ = sample(oracle, 100, 6, Remasking(rule), seed=0)
+    found, _ = sample(oracle.predicting(kind), 100, 6, Remasking(rule), seed=0)
     assert torch.equal(found, expected)
 
 
@@ -346,7 +345,7 @@ def test_leaves_of_a_product():
     for rule in (Cap(0.2), Loop(Cap(0.2))):
         denoiser.network.times = []
         sampler = Leaves(a=Remasking(rule), b=Remasking(Cap(0.2)))
-        x, info = sample(denoiser, 600, 20, sampler, trajectory=True)
+        x, info = sample(denoiser, 600, 20, sampler, trajectory=True, seed=0)
         clocks = {"a": rule.clock(info.times), "b": info.times}
         for name, clock in clocks.items():
             assert int((x[name] == 3).sum()) == 0
@@ -361,7 +360,7 @@ def test_coordinates_of_different_sizes():
     process = un.Masking([2, 3, 2])
     oracle = un.oracles.table(process, torch.full((12,), 1 / 12, dtype=torch.float64))
     for rule in (Cap(0.3), Confidence(Cap(0.5))):
-        x, _ = sample(oracle, 300, 6, Remasking(rule))
+        x, _ = sample(oracle, 300, 6, Remasking(rule), seed=0)
         assert x.max(0).values.tolist() == [1, 2, 1]
 
 
@@ -409,20 +408,18 @@ SAMPLERS = {
 
 def steps_under_watch(sampler, name: str, monkeypatch) -> None:
     for module in (un.checks, un.spaces, un.predictions.finite, un.processes.rank_one):
-        monkeypatch.setattr(module, "looks", lambda x: False)  # as on an accelerator
+        monkeypatch.setattr(module, "may_read", lambda x: False)  # as on an accelerator
     process = un.Masking(5, (6,)) if name == "masking" else un.Uniform(5, (6,))
     network = nn.Sequential(nn.Embedding(6, 8), nn.Linear(8, 5))
     network.forward = lambda x, t: network[1](network[0](x))  # type: ignore[method-assign]
     problem = Problem(un.Denoiser(network, process), torch.linspace(1, 0, 5).double(), NoiseSource(0, 3), {})
     x = process.prior(3).draw(problem.noise)
-    memory = sampler.prepared(problem)
-    x = sampler.before(problem, memory, x, 0)
-    before, sampler.before = sampler.before, lambda problem, memory, x, i: x
+    setup = sampler.setup(problem)
+    state = sampler.init(problem, setup, x)
     with NothingIsRead(), torch.no_grad():
         for i in range(4):
-            x = sampler.step(problem, memory, x, i)
-    sampler.before = before
-    assert int(x.max()) < 5
+            state = sampler.step(problem, setup, state, i)
+    assert int(state.x.max()) < 5
 
 
 @pytest.mark.parametrize("name", SAMPLERS)

@@ -137,17 +137,17 @@ def test_exactness_is_claimed_for_the_networks_own_law_only():
 
 
 def test_first_hitting_calls_and_trajectory():
-    x, info = sample(oracle_of(2, 3), 50, 4, FirstHitting(), end=0.0, trajectory=True)
+    x, info = sample(oracle_of(2, 3), 50, 4, FirstHitting(), end=0.0, trajectory=True, seed=0)
     assert info.calls == 3 and info.rows == 150 and int((x == 2).sum()) == 0
     masked = [int((state == 2).sum()) for state in info.trajectory]
     assert masked[0] == 150 and masked[-1] == 0 and sorted(masked, reverse=True) == masked and len(set(masked)) > 2
-    x, info = sample(oracle_of(2, 3), 400, 4, FirstHitting(), end=0.5)
+    x, info = sample(oracle_of(2, 3), 400, 4, FirstHitting(), end=0.5, seed=0)
     assert info.calls <= 3 and info.rows == int(info.jumps.sum()) == int((x != 2).sum())
     assert int((x == 2).sum()) == pytest.approx(600, abs=4 * sqrt(300))
 
 
 def test_reveal_trajectory_keeps_the_states_on_the_way():
-    x, info = sample(oracle_of(2, 3), 100, 5, Reveal(), trajectory=True)
+    x, info = sample(oracle_of(2, 3), 100, 5, Reveal(), trajectory=True, seed=0)
     masked = [int((state == 2).sum()) for state in info.trajectory]
     assert masked[0] == 300 and masked[-1] == 0 and len(set(masked)) > 3
     for before, after in zip(info.trajectory, info.trajectory[1:], strict=False):
@@ -226,7 +226,7 @@ def test_the_tail_is_not_cut_as_float32_noise_cuts_it():
 def test_tokens_leave_the_reveal_rate_alone():
     oracle = oracle_of(3, 4)
     runs = [
-        sample(oracle, 60, 6, Reveal(tokens), trajectory=True)[1].trajectory
+        sample(oracle, 60, 6, Reveal(tokens), trajectory=True, seed=0)[1].trajectory
         for tokens in (None, Tokens(0.0), Tokens(3.0), Tokens(top_k=1), Tokens(top_p=0.5))
     ]
     for run in runs[1:]:
@@ -263,7 +263,7 @@ def counting(size=5, length=3):
 
 def test_only_what_is_revealed_is_asked_for(monkeypatch):
     denoiser = counting()
-    x, info = sample(denoiser, 40, 20, Reveal())
+    x, info = sample(denoiser, 40, 20, Reveal(), seed=0)
     network = denoiser.network
     assert sum(network.heads) == 120 == int(info.jumps.sum())  # the head sees every coordinate once
     assert sum(network.batches) == info.rows < 40 * 20
@@ -275,7 +275,7 @@ def test_only_what_is_revealed_is_asked_for(monkeypatch):
         return index, None, index
 
     monkeypatch.setattr(Plan, "at", all_rows)
-    again, more = sample(denoiser, 40, 20, Reveal())
+    again, more = sample(denoiser, 40, 20, Reveal(), seed=0)
     assert more.rows > info.rows and torch.equal(again, x)
 
 
@@ -291,10 +291,10 @@ def test_sample_i_is_the_same_in_any_batch(sampler):
 def test_given_states_keep_what_is_unmasked(sampler):
     oracle = oracle_of(3, 4)
     x = torch.tensor([[0, 3, 1, 3], [3, 3, 3, 3], [2, 1, 0, 0]]).repeat(300, 1)
-    done, info = sample(oracle, None, 5, sampler, x=x, start=0.8, trajectory=True)
+    done, info = sample(oracle, None, 5, sampler, x=x, start=0.8, trajectory=True, seed=0)
     assert bool(((x == 3) | (done == x)).all()) and int((done == 3).sum()) == 0
     assert torch.equal(info.jumps, (x == 3).sum(1))
-    half, _ = sample(oracle, None, 5, sampler, x=x, start=0.8, end=0.4)  # stays masked with probability 0.4/0.8
+    half, _ = sample(oracle, None, 5, sampler, x=x, start=0.8, end=0.4, seed=0)  # stays masked with probability 0.4/0.8
     assert int((half == 3).sum()) == pytest.approx(900, abs=4 * sqrt(450))
 
 
@@ -309,25 +309,25 @@ def test_levels_that_do_not_start_at_alpha_start_are_caught(monkeypatch):
     x = torch.full((600, 3), 2)
     expected = 1800 * 0.25
     monkeypatch.setattr(module, "levels", from_zero)
-    wrong, _ = sample(oracle_of(2, 3), None, 5, Reveal(), x=x, start=0.8, end=0.6)
+    wrong, _ = sample(oracle_of(2, 3), None, 5, Reveal(), x=x, start=0.8, end=0.6, seed=0)
     assert abs(int((wrong != 2).sum()) - expected) > 5 * sqrt(1800 * 0.25 * 0.75)
     monkeypatch.setattr(module, "levels", right)
-    fine, _ = sample(oracle_of(2, 3), None, 5, Reveal(), x=x, start=0.8, end=0.6)
+    fine, _ = sample(oracle_of(2, 3), None, 5, Reveal(), x=x, start=0.8, end=0.6, seed=0)
     assert abs(int((fine != 2).sum()) - expected) < 4 * sqrt(1800 * 0.25 * 0.75)
 
 
 def test_schedules_of_their_own():
     schedule = un.schedules.PerCoordinate([un.schedules.Linear(), un.schedules.Polynomial(3.0)])
     oracle = oracle_of(2, 2, schedule)
-    x, _ = sample(oracle, 4000, 8, Reveal(), end=0.5)
+    x, _ = sample(oracle, 4000, 8, Reveal(), end=0.5, seed=0)
     left = (x == 2).double().mean(0)
     expected = 1 - schedule.alpha(torch.tensor(0.5, dtype=torch.float64)).flatten()
     torch.testing.assert_close(left, expected, rtol=0, atol=4 * 0.5 / sqrt(4000))
     for sampler in (FirstHitting(), Reveal(by="margin")):
         with pytest.raises(TypeError, match="one schedule"):
-            sample(oracle, 2, 4, sampler)
+            sample(oracle, 2, 4, sampler, seed=0)
     with pytest.raises(TypeError, match="masks none"):
-        sample(un.oracles.table(un.Uniform(2, (2,)), law_on(4)), 2, 4, Reveal())
+        sample(un.oracles.table(un.Uniform(2, (2,)), law_on(4)), 2, 4, Reveal(), seed=0)
     with pytest.raises(ValueError, match="by = 'best'"):
         Reveal(by="best")
 
@@ -346,8 +346,8 @@ def test_the_surest_come_first_and_the_plan_keeps_its_numbers(by):
     sharp = torch.tensor([1.0, 4.0, 2.0, 3.0, 0.5])
     logits = sharp.unsqueeze(1) * torch.tensor([1.0, 0.0, -0.5])
     denoiser = un.Denoiser(Fixed(logits), un.Masking(3, (5,)))
-    ours = sample(denoiser, 80, 4, Reveal(by=by), trajectory=True)[1]
-    planned = sample(denoiser, 80, 4, Reveal(), trajectory=True)[1]
+    ours = sample(denoiser, 80, 4, Reveal(by=by), trajectory=True, seed=0)[1]
+    planned = sample(denoiser, 80, 4, Reveal(), trajectory=True, seed=0)[1]
     surest = sharp.argsort(descending=True)
     for state, plan in zip(ours.trajectory, planned.trajectory, strict=True):
         done = state != 3
@@ -369,8 +369,8 @@ def test_the_plan_is_ready_before_the_loop():
 @pytest.mark.parametrize("sampler", [Reveal(), FirstHitting()], ids=["plan", "hitting"])
 def test_any_kind_of_prediction_will_do(kind, sampler):
     oracle = oracle_of(3, 2)
-    expected, _ = sample(oracle, 100, 6, sampler)
-    found, _ = sample(oracle.predicting(kind), 100, 6, sampler)
+    expected, _ = sample(oracle, 100, 6, sampler, seed=0)
+    found, _ = sample(oracle.predicting(kind), 100, 6, sampler, seed=0)
     assert torch.equal(found, expected)
 
 
@@ -412,7 +412,14 @@ def zipf_faults(size: int, steps: int, rows: int, length: int) -> list[str]:
     """
     denoiser = un.Denoiser(Zipf(size), un.Masking(size, (length,)))
     rates: list[float] = []
-    x, _ = sample(denoiser, rows, steps, Reveal(), callback=lambda i, t, x: rates.append(float((x == size).double().mean())))
+    x, _ = sample(
+        denoiser,
+        rows,
+        steps,
+        Reveal(),
+        callback=lambda i, t, state: rates.append(float((state.x == size).double().mean())),
+        seed=0,
+    )
     n, probs = rows * length, denoiser.network.logits.double().softmax(-1).detach()
     expected = torch.linspace(1, 0, steps + 1)[1:]
     faults = []

@@ -35,14 +35,14 @@ def routed_probs(oracle, t: float, s: float) -> torch.Tensor:
     x = states(process.state_space)
     sampler = Routed("random")
     times = torch.tensor([t, s], dtype=torch.float64)
-    memory = sampler.init(Problem(oracle, times, NoiseSource(0, len(x)), {}))
+    tables = sampler.tables(Problem(oracle, times, NoiseSource(0, len(x)), {}))
     theta = oracle(x, t).to(un.RawPosterior).log_probs().exp()
     count = process.state_space.size
     eye = torch.eye(count, dtype=torch.float64)
     noise = process.noise.log_probs(torch.float64, x.device).exp()
     total = torch.zeros(*x.shape, count, dtype=torch.float64)
     for a in range(process.space.size):
-        keep, renew = sampler.shares(process, memory, x, torch.full_like(x, a), 0)
+        keep, renew = sampler.shares(process, tables, x, torch.full_like(x, a), 0)
         rest = (1 - keep - renew).unsqueeze(-1)
         assert float(torch.stack([keep, renew, rest.squeeze(-1)]).min()) > -1e-15
         kernel = keep.unsqueeze(-1) * eye[x] + renew.unsqueeze(-1) * noise + rest * eye[a]
@@ -66,9 +66,9 @@ def test_by_chance_it_is_the_ancestral_kernel(process, times):
 def test_a_wrong_lambda_is_caught(monkeypatch):
     right = Routed.shares
 
-    def wrong(self, process, memory, x, a, i):  # the print without p(x_t): noise would mask again
-        keep, renew = right(self, process, memory, x, a, i)
-        alpha_t, beta_t, beta_s, survives, _ = memory["table"][:, i]
+    def wrong(self, process, tables, x, a, i):  # the print without p(x_t): noise would mask again
+        keep, renew = right(self, process, tables, x, a, i)
+        alpha_t, beta_t, beta_s, survives, _ = tables.table[:, i]
         leave = beta_s * (1 - survives) / (alpha_t + beta_t)
         return torch.where(x == a, 1 - leave, keep), torch.where(x == a, leave, renew)
 
@@ -125,11 +125,10 @@ class Watched(Routed):
         super().__init__(*args)
         self.log: list = []
 
-    def _by_score(self, process, memory, x, a, log_p, fresh, chance, i):
-        before = ~process.movable(x) if i == 0 else memory["denoised"]
-        moved = super()._by_score(process, memory, x, a, log_p, fresh, chance, i)
-        self.log.append((before, memory["denoised"], x, a, log_p, moved))
-        return moved
+    def _by_score(self, tables, state, a, log_p, fresh, chance, i):
+        moved, memory = super()._by_score(tables, state, a, log_p, fresh, chance, i)
+        self.log.append((state.memory.denoised, memory.denoised, state.x, a, log_p, moved))
+        return moved, memory
 
 
 @pytest.mark.parametrize("tokens", [None, Tokens(0.0), Tokens(top_p=0.8)], ids=["plain", "argmax", "top-p"])
@@ -139,7 +138,7 @@ def test_what_routing_by_score_promises(name, tokens):
     denoiser = un.Denoiser(Table(SIZE, LENGTH), process)
     sampler = Watched("score", tokens)
     assert sampler.order is None
-    x, info = sample(denoiser, 50, STEPS, sampler, trajectory=True)
+    x, info = sample(denoiser, 50, STEPS, sampler, trajectory=True, seed=0)
     counts = [int(LENGTH * float(process.schedule.alpha(t)) + 0.5) for t in info.times[1:]]
     assert counts == sorted(counts) and counts[-1] == LENGTH and len(set(counts)) > 4
     dropped = 0
@@ -169,14 +168,14 @@ def test_broken_promises_are_caught(monkeypatch):
 
 
 def test_other_noise_is_caught(monkeypatch):
-    right = Routed.init
+    right = Routed.tables
 
     def always_fresh(self, problem):
-        memory = right(self, problem)
-        memory["table"][3] = 0.0
-        return memory
+        tables = right(self, problem)
+        tables.table[3] = 0.0
+        return tables
 
-    monkeypatch.setattr(Routed, "init", always_fresh)
+    monkeypatch.setattr(Routed, "tables", always_fresh)
     with pytest.raises(AssertionError):
         test_the_noise_of_what_is_not_denoised()
 
@@ -186,7 +185,7 @@ def test_the_noise_of_what_is_not_denoised():
     p = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
     process = BUILD["given"]()
     sampler = Watched("score")
-    sample(un.Denoiser(Table(SIZE, LENGTH), process), 3000, 4, sampler)
+    sample(un.Denoiser(Table(SIZE, LENGTH), process), 3000, 4, sampler, seed=0)
     for i, (before, after, x_t, _, _, x_s) in enumerate(sampler.log[:3]):
         alpha_t, alpha_s = 1 - (4 - i) / 4, 1 - (3 - i) / 4
         stay = ~before & ~after
@@ -212,7 +211,7 @@ def test_what_is_given_stays():
     """Under masking, with more clean coordinates than the schedule has at the start."""
     denoiser = un.Denoiser(Table(SIZE, LENGTH), BUILD["masking"]())
     given = torch.tensor([[0, 1, 2, 4, 4, 3, 4]]).expand(20, -1).contiguous()
-    x, info = sample(denoiser, None, 10, Routed(), x=given, trajectory=True)
+    x, info = sample(denoiser, None, 10, Routed(), x=given, trajectory=True, seed=0)
     for state in info.trajectory:
         assert torch.equal(state[given != 4], given[given != 4])
     assert int((x == 4).sum()) == 0
@@ -222,15 +221,15 @@ def test_what_is_given_stays():
 @pytest.mark.parametrize("name", BUILD)
 def test_a_sample_does_not_depend_on_its_batch(name, by):
     denoiser = un.Denoiser(Table(SIZE, LENGTH), BUILD[name]())
-    x, _ = sample(denoiser, 40, 6, Routed(by))
-    alone, _ = sample(denoiser, 4, 6, Routed(by), first=21)
+    x, _ = sample(denoiser, 40, 6, Routed(by), seed=0)
+    alone, _ = sample(denoiser, 4, 6, Routed(by), first=21, seed=0)
     assert torch.equal(alone, x[21:25])
 
 
 def test_one_coordinate_without_a_shape():
     oracle = un.oracles.table(un.Uniform(3, ()), SKEW)
     for by in ("score", "random"):
-        x, _ = sample(oracle, 3000, 1, Routed(by))
+        x, _ = sample(oracle, 3000, 1, Routed(by), seed=0)
         assert float((x.bincount(minlength=3) / 3000 - SKEW).abs().max()) < 4.5 * 0.5 / 3000**0.5
 
 
@@ -238,7 +237,7 @@ def test_coordinates_of_different_sizes():
     process = un.Uniform([2, 3, 2])
     oracle = un.oracles.table(process, torch.full((12,), 1 / 12, dtype=torch.float64))
     for by in ("score", "random"):
-        for state in sample(oracle, 300, 5, Routed(by), trajectory=True)[1].trajectory:
+        for state in sample(oracle, 300, 5, Routed(by), trajectory=True, seed=0)[1].trajectory:
             assert state.max(0).values.tolist() == [1, 2, 1]
 
 

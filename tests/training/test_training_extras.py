@@ -16,10 +16,11 @@ from test_training_resume import cut_at, same_run
 import unnoise as un
 from unnoise.data import read
 from unnoise.data.arrays import Array
+from unnoise.samplers import default_sampler
 from unnoise.training import Run, panels, schedules, train
 from unnoise.training.metrics import read_metrics
 from unnoise.training.panels import Panels, panel_files
-from unnoise.training.recipes import drawing, recipe
+from unnoise.training.recipes import recipe
 from unnoise.training.report import write_report
 from unnoise.training.schedules import scheduled
 
@@ -52,7 +53,7 @@ def test_panels_show_the_same_samples_on_the_way_and_change_nothing(tmp_path, mo
     assert not panel_files(runs[0].samples)
     shown = panel_files(runs[1].samples)
     assert [step for step, _ in shown] == [4, 8, 12, 16]
-    plan = drawing(un.Masking(small_run.SIZE, (small_run.LENGTH,)), runs[1].config.train.sample_steps)
+    plan = default_sampler(un.Masking(small_run.SIZE, (small_run.LENGTH,)), runs[1].config.train.sample_steps)
     x, _ = un.sample(runs[1].denoiser(), 12, plan.steps, sampler=plan.sampler, seed=0)
     assert json.loads(shown[-1][1].read_text())["letters"] == x.tolist()
     assert len({path.read_text() for _, path in shown}) > 2  # they change with the weights
@@ -216,8 +217,8 @@ def test_every_kind_of_data_can_be_self_conditioned(tmp_path, kind):
     options = {"steps": 8, "batch_size": min(16, rows // 2), "device": "cpu", "tensorboard": False, "panels": 0}
     run = Run.create(tmp_path / "run", recipe(form, rows, "tiny", self_condition=True, **options))
     train(run, x0)
-    denoiser, plan = run.denoiser(), drawing(form.process(), 4)
-    x, _ = un.sample(denoiser, 4, plan.steps, sampler=plan.sampler)
+    denoiser, plan = run.denoiser(), default_sampler(form.process(), 4)
+    x, _ = un.sample(denoiser, 4, plan.steps, sampler=plan.sampler, seed=0)
     form.write(x, tmp_path / f"out{form.suffix}")
     moved = [p for name, p in denoiser.network.named_parameters() if "previous" in name]
     begun = [p for name, p in run.denoiser_of_config().network.named_parameters() if "previous" in name]

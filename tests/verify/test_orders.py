@@ -96,22 +96,22 @@ def test_a_wrong_coefficient_is_found(monkeypatch):
         assert not ok(the("EulerMaruyama(eta=0)"))
     with monkeypatch.context() as patch:
 
-        def second(self, memory, x, rates, h):  # not extrapolated
-            return leaps.leap(x, rates, (1 - self.theta) * h)
+        def second(self, problem, rates, state, h):  # not extrapolated
+            return leaps.leap(state.x, rates, (1 - self.theta) * h)
 
         patch.setattr(ThetaTrapezoidal, "second", second)
         assert not ok(the("ThetaTrapezoidal(0.5)"))
 
 
-def _stronger(row: linear.Row) -> linear.Row:
-    return linear.Row(row.keep, tuple(1.2 * w for w in row.weights), row.noise)
+def _stronger(row: linear.Coefficients) -> linear.Coefficients:
+    return linear.Coefficients(row.keep, tuple(1.2 * w for w in row.weights), row.noise)
 
 
 def test_swapped_times_are_found(monkeypatch):
     """The network is asked at the step's end."""
     with monkeypatch.context() as patch:
-        late = lambda self, problem, memory: [(t,) for t in problem.times[1:].tolist()]  # noqa: E731
-        patch.setattr(linear.Linear, "stage_times", late)
+        late = lambda self, problem, tables: [(t,) for t in problem.times[1:].tolist()]  # noqa: E731
+        patch.setattr(linear.LinearMethod, "stage_times", late)
         assert not ok(the("DEIS(2)")) and not ok(the("DPMSolverPP(2)"))
     with monkeypatch.context() as patch:
         leap = leaps.leap

@@ -47,7 +47,8 @@ class Sample:
 
     def run(self) -> int:
         from unnoise.data.table import Table
-        from unnoise.training.drawing import draw, method_named
+        from unnoise.samplers.registry import method_named
+        from unnoise.training.drawing import draw
         from unnoise.training.run import Run
 
         if self.n < 1:

@@ -39,9 +39,16 @@ def default_method(process: Process) -> Likelihood:
 
 @torch.no_grad()
 def likelihood(
-    denoiser: AnyDenoiser, x0: Tree, method: Likelihood | None = None, seed: int = 0, condition: Condition | None = None
+    denoiser: AnyDenoiser,
+    x0: Tree,
+    method: Likelihood | None = None,
+    seed: int | None = None,
+    condition: Condition | None = None,
 ) -> tuple[Float[Tensor, "batch"], LikelihoodInfo]:
-    """log p(x0) of each row in nats, float64, and what it is: of which density, a bound or not, with which error."""
+    """log p(x0) of each row in nats, float64, and what it is: of which density, a bound or not, with which error.
+
+    What a method draws is a function of the seed; without one it is fresh.
+    """
     process = denoiser.process
     method = method or default_method(process)
     why = method.refuse(process.base)
@@ -51,8 +58,9 @@ def likelihood(
         x0 = process.space.check(x0, "x0")
     if not batch_size(x0):
         raise ValueError("x0 has no rows: pass at least one example")
-    noise = NoiseSource(seed, batch_size(x0), first_leaf(x0).device)
-    log_prob, info = method.log_prob(denoiser, x0, noise, checked(condition, batch_size(x0)))
+    rows, device = batch_size(x0), first_leaf(x0).device
+    noise = NoiseSource.fresh(rows, device) if seed is None else NoiseSource(seed, rows, device)
+    log_prob, info = method.log_prob(denoiser, x0, noise, checked(condition, rows))
     if may_read(log_prob) and bool(log_prob.isnan().any()):
         row = int(log_prob.isnan().nonzero()[0, 0])
         raise FloatingPointError(f"the likelihood of row {row} is NaN: the network returned a non-finite value")

@@ -49,7 +49,7 @@ from unnoise.objectives import decoders, default_decoder
 from unnoise.objectives.leaves import without_noise
 from unnoise.predictions import Prediction
 from unnoise.samplers import grids
-from unnoise.samplers.sample import grid_of
+from unnoise.samplers.run_grid import grid_of
 from unnoise.shapes import Float, Tree
 from unnoise.spaces import Finite, tree_leaves
 from unnoise.tree import batch_size, first_leaf, map_leaves
@@ -67,6 +67,9 @@ class PathInfo(LikelihoodInfo):
     effective: Tensor | None = None  # 1/sum v_k^2, from 1 to the number of paths
 
 
+STEPS = 128  # of a chain that is laid out here, unless told
+
+
 class Graded(grids.TimeGrid):
     """Equal steps in t^(1/4): fine where the noise of numbers fades."""
 
@@ -79,8 +82,9 @@ class Graded(grids.TimeGrid):
 def chain_times(denoiser: AnyDenoiser, steps: int | None, grid: Grid) -> list[float]:
     """The falling times of the ancestral chain: a `Chain`'s own, those given, or a rule's down to the cut-off."""
     given = isinstance(grid, grids.GivenTimes) or not (grid is None or isinstance(grid, grids.TimeGrid))
-    end = None if given or denoiser.process.grid is not None else denoiser.process.cutoff
-    return grid_of(denoiser, steps, grid, 1.0, end).tolist()
+    if given or denoiser.process.grid is not None:
+        return grid_of(denoiser, steps, grid, 1.0, None).tolist()
+    return grid_of(denoiser, STEPS if steps is None else steps, grid, 1.0, denoiser.process.cutoff).tolist()
 
 
 class _Model:

@@ -7,6 +7,7 @@ from unnoise.samplers.captured import captured
 from unnoise.samplers.captured_run import CapturedRun
 from unnoise.samplers.categorical_ddim import CategoricalDDIM
 from unnoise.samplers.correctors import DetailedBalance, Langevin, PredictorCorrector
+from unnoise.samplers.defaults import Plan, default_leaf_method, default_sampler, default_steps
 from unnoise.samplers.events import Gillespie, Uniformization
 from unnoise.samplers.exponential import DEIS, DPMSolverPP, Exponential, UniPC
 from unnoise.samplers.generic import FromGenerator
@@ -14,11 +15,13 @@ from unnoise.samplers.heun import Heun
 from unnoise.samplers.leaps import Euler, TauLeaping, ThetaRK2, ThetaTrapezoidal
 from unnoise.samplers.linear import DDIM, EulerMaruyama
 from unnoise.samplers.products import Frozen, Leaves
+from unnoise.samplers.registry import register_sampler
 from unnoise.samplers.remasking import Remasking
 from unnoise.samplers.replacement import Replacement
 from unnoise.samplers.reveal import FirstHitting, Reveal
 from unnoise.samplers.routing import Routed
 from unnoise.samplers.sample import sample
+from unnoise.samplers.state import Memory, State, StopSampling
 from unnoise.samplers.tokens import Tokens
 
 __all__ = [
@@ -41,7 +44,9 @@ __all__ = [
     "Info",
     "Langevin",
     "Leaves",
+    "Memory",
     "OneStep",
+    "Plan",
     "PredictorCorrector",
     "Problem",
     "Remasking",
@@ -49,7 +54,9 @@ __all__ = [
     "Reveal",
     "Routed",
     "Sampler",
+    "State",
     "Stepping",
+    "StopSampling",
     "TauLeaping",
     "ThetaRK2",
     "ThetaTrapezoidal",
@@ -57,7 +64,38 @@ __all__ = [
     "UniPC",
     "Uniformization",
     "captured",
+    "default_leaf_method",
+    "default_sampler",
+    "default_steps",
     "grids",
+    "register_sampler",
     "remasking",
     "sample",
 ]
+
+for _kind in (
+    AdaptiveODE,
+    Ancestral,
+    CategoricalDDIM,
+    DDIM,
+    DEIS,
+    DPMSolverPP,
+    Euler,
+    EulerMaruyama,
+    Exponential,
+    FirstHitting,
+    FromGenerator,
+    Gillespie,
+    Heun,
+    PredictorCorrector,
+    Remasking,
+    Replacement,
+    Reveal,
+    Routed,
+    TauLeaping,
+    ThetaRK2,
+    ThetaTrapezoidal,
+    UniPC,
+    Uniformization,
+):
+    register_sampler(_kind.__name__)(_kind)

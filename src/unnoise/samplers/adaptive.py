@@ -18,19 +18,20 @@ Several leaves of numbers are one state, their coordinates side by side.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from unnoise.conditions import rows_of
-from unnoise.denoiser import AnyDenoiser, base_process
+from unnoise.conditions import Condition, rows_of
+from unnoise.denoiser import AnyDenoiser
 from unnoise.predictions import Clean, ContinuousPrediction, Flow, Prediction, ProductPrediction
-from unnoise.processes import Gaussian, Process, Product
+from unnoise.processes import Gaussian, Process
 from unnoise.samplers.base import Problem, Sampler, on_host
+from unnoise.samplers.linear import continuous, gaussian_of
 from unnoise.samplers.runge_kutta import RungeKutta
 from unnoise.shapes import Float, Int, Tree
-from unnoise.tree import batch_size
+from unnoise.tree import batch_size, leaves
 
 
 @runtime_checkable
@@ -43,7 +44,7 @@ class CallRecord(Protocol):
 
 def no_flow(process: Process, name: str, path: str = "") -> str | None:
     """Why a process has no probability flow; None where it has."""
-    if isinstance(process, Product):
+    if process.leaves:
         found = [no_flow(leaf, name, f"{path}{key}") for key, leaf in process.leaves.items()]
         return next((why for why in found if why), None)
     if isinstance(process, Gaussian):
@@ -55,16 +56,14 @@ def no_flow(process: Process, name: str, path: str = "") -> str | None:
 class FlowField:
     """u as a function of flattened states, times and rows of a batch; counts what the network is asked."""
 
-    def __init__(
-        self, denoiser: AnyDenoiser, like: Tree, ends: tuple[float, ...], condition: dict[str, Any], record: CallRecord
-    ):
-        self.denoiser, self.process = denoiser, base_process(denoiser.process)
+    def __init__(self, denoiser: AnyDenoiser, like: Tree, ends: tuple[float, ...], condition: Condition, record: CallRecord):
+        self.denoiser, self.process = denoiser, denoiser.process.base
         self.like, self.ends, self.condition, self.record = like, ends, condition, record
         self.rows, self.known = batch_size(like), False
 
     def flat(self, x: Tree) -> Float[Tensor, "batch d"]:
         """The coordinates of all leaves side by side."""
-        return torch.cat([leaf.reshape(len(leaf), -1) for leaf in _values(x)], 1)
+        return torch.cat([leaf.reshape(len(leaf), -1) for leaf in leaves(x)], 1)
 
     def tree(self, y: Float[Tensor, "batch d"], rounded: bool = True) -> Tree:
         """The leaves of flattened states, in the precision of the states that were given unless told otherwise."""
@@ -73,7 +72,7 @@ class FlowField:
     def predict(self, x: Tree, t: Float[Tensor, "batch"], rows: Int[Tensor, "batch"]) -> Prediction:
         """What the network says of some rows of the batch, by leaf."""
         condition = rows_of(self.condition, rows)
-        self.record.calls += 1
+        self.record.calls += self.denoiser.passes
         self.record.rows += len(rows)
         prediction = self.denoiser(x, t, **condition).by_leaf()
         if not self.known:
@@ -89,7 +88,7 @@ class FlowField:
 
     def each(self, function: Callable[[Gaussian, Tensor, Tensor], Tensor], y: Tensor, other: Tensor) -> Tensor:
         """A function of (leaf's process, its part of y, its part of other), flattened."""
-        parts = [_values(self.tree(value, rounded=False)) for value in (y, other)]
+        parts = [leaves(self.tree(value, rounded=False)) for value in (y, other)]
         pairs = zip(_processes(self.process), *parts, strict=True)
         return torch.cat([function(*pair).reshape(len(y), -1) for pair in pairs], 1)
 
@@ -115,22 +114,17 @@ class FlowField:
                 )
 
 
-def _values(x: Tree) -> list[Tensor]:
-    return [leaf for part in x.values() for leaf in _values(part)] if isinstance(x, dict) else [x]
-
-
 def _processes(process: Process) -> list[Gaussian]:
-    if isinstance(process, Product):
+    """The leaves of a process that has a flow."""
+    if process.leaves:
         return [leaf for part in process.leaves.values() for leaf in _processes(part)]
-    assert isinstance(process, Gaussian)
-    return [process]
+    return [gaussian_of(process, "the probability flow")]
 
 
 def _leaves(prediction: Prediction) -> list[ContinuousPrediction]:
     if isinstance(prediction, ProductPrediction):
         return [leaf for part in prediction.leaves.values() for leaf in _leaves(part)]
-    assert isinstance(prediction, ContinuousPrediction)
-    return [prediction]
+    return [continuous(prediction)]
 
 
 def _split(like: Tree, y: Tensor, rounded: bool) -> tuple[Tree, Tensor]:
@@ -156,6 +150,7 @@ class AdaptiveODE(Sampler):
     order = 5
     stages = 6
     draws = False
+    differentiable = False  # steps are chosen, and taken back, by looking at values
 
     def __init__(self, rtol: float = 1e-5, atol: float = 1e-5, maximum: int = 10_000):
         if not (rtol >= 0 and atol > 0):
@@ -187,7 +182,7 @@ class AdaptiveODE(Sampler):
                 x, now = field.tree(state.y), goal
             if then < now:
                 x, now = self._finish(field, x, now, then), then
-            after(i, x)
+            after(i, self.told(x))
         return x
 
     def _finish(self, field: FlowField, x: Tree, t: float, s: float) -> Tree:

@@ -8,42 +8,49 @@ A sampler moves a batch of states from one time of a grid to the next, asking th
     stages       network calls per step
     draws        whether it draws noise on its way
 
-A one-step method answers `stage`: from the prediction made at the k-th stage time it returns the next state.  Its stage
-times are known before the loop and moved to the device in one piece.  That is all that products need, whose leaves step
-together on one network call, each by a method of its own.
+A method that steps (`Stepping`) lays out what is the same for the whole run in `setup`, begins with `init` and goes on by
+`step`, from state to state (`samplers.state`).  A one-step method answers `stage`: from the prediction made at the k-th
+stage time it returns the next state.  Its stage times are known before the loop and moved to the device in one piece.  That
+is all that products need, whose leaves step together on one network call, each by a method of its own.
+
+Methods that go from event to event answer `run` alone: they have no steps in which rows could be exchanged.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unnoise.denoiser import AnyDenoiser, base_process, rows_of
+from unnoise import tree
+from unnoise.conditions import Condition, rows_of
+from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
 from unnoise.predictions import Prediction
 from unnoise.processes import Process
+from unnoise.samplers.state import Memory, State, Told
 from unnoise.schedules import Schedule
 from unnoise.shapes import Float, Tree
-from unnoise.tree import batch_size, map_leaves
 
-After = Callable[[int, Tree], None]
+After = Callable[[int, State], State | None]
 
 
 @dataclass
 class Info:
     """What a run did."""
 
-    calls: int = 0  # of the network
+    calls: int = 0  # evaluations of the network
     rows: int = 0  # rows given to it, over all calls
     jumps: Tensor | None = None  # coordinate changes per sample, where the method counts them
     clipped: Tensor | None = None  # share of rates that were negative and set to 0, where the method may do so
     end_errors: tuple[float, float] | None = None  # in total variation at most, of an event method's first and last piece
     times: Tensor | None = None  # the grid
     trajectory: list[Tree] | None = None  # states at the grid's times, when asked for
+    seed: int | None = None  # by which the run can be repeated
+    stopped: float | None = None  # the time at which a callback ended the run
 
 
 def on_host(schedule: Schedule) -> Schedule:
@@ -60,15 +67,16 @@ class Problem:
         denoiser: AnyDenoiser,
         times: Float[Tensor, "times"],
         noise: NoiseSource,
-        condition: dict[str, Any],
+        condition: Condition,
         process: Process | None = None,
         info: Info | None = None,
     ):
-        self.denoiser, self.process = denoiser, process or base_process(denoiser.process)
+        self.denoiser, self.process = denoiser, process or denoiser.process.base
         self.times, self.noise, self.condition = times, noise, condition
         self.device = noise.rows.device
         self.clock = times.to(self.device)  # the same times where the states are
         self.info = info or Info(times=times)
+        self.chosen: Tensor | None = None  # which rows of the whole run these are; None: all of them
 
     @property
     def steps(self) -> int:
@@ -76,35 +84,45 @@ class Problem:
 
     def part(self, name: str) -> "Problem":
         """The same run as one leaf of a product sees it."""
-        leaf = self.process.leaves[name]  # type: ignore[union-attr,index]
-        return Problem(self.denoiser, self.times, self.noise.at(name), self.condition, leaf, self.info)  # type: ignore
+        other = copy(self)
+        other.process, other.noise = self.process.leaves[name], self.noise.at(name)
+        return other
+
+    def rows(self, index: Tensor, numbers: Tensor | None = None) -> "Problem":
+        """The same run for some of its rows, which keep their noise unless they are given other numbers."""
+        other = copy(self)
+        other.noise, other.condition = self.noise.of(index), rows_of(self.condition, index)
+        other.chosen = index if self.chosen is None else self.chosen[index]
+        if numbers is not None:
+            other.noise.rows = numbers
+        return other
+
+    def over(self, times: Float[Tensor, "times"], info: Info) -> "Problem":
+        """The same run over another grid, with a record of its own."""
+        other = copy(self)
+        other.times, other.clock, other.info = times, times.to(self.device), info
+        return other
 
     def moments(self, times: Tree) -> list[Tree]:
-        """Times of the loop, one entry per row, moved to the device at once: of a list of numbers, or such a list for each
-        leaf."""
+        """Times of the loop, moved to the device at once: a list of numbers, or such a list for each leaf."""
         if isinstance(times, dict):
             leaves = {name: self.moments(values) for name, values in times.items()}
             count = len(next(iter(leaves.values())))
             return [{name: values[i] for name, values in leaves.items()} for i in range(count)]
-        exact = torch.as_tensor(times, dtype=torch.float64).to(self.device)
-        return list(exact.unsqueeze(1).expand(-1, len(self.noise.rows)).unbind(0))
+        return list(torch.as_tensor(times, dtype=torch.float64).to(self.device).unbind(0))
 
     def predict(self, x: Tree, t: Tree) -> Prediction:
-        """The denoiser at time t: a number on the states' device, or a moment of the loop."""
-        self.info.calls += 1
-        self.info.rows += batch_size(x)
-        return self.denoiser(x, t, **self.condition)
+        """The denoiser at time t, a number on the states' device or one for each row (or for each leaf such a time)."""
+        rows = tree.batch_size(x)
+        self.info.calls += self.denoiser.passes
+        self.info.rows += rows
+        return self.denoiser(x, tree.map_leaves(lambda clock: clock.expand(rows), t), **self.condition)
 
     def predict_rows(self, x: Tree, t: Tensor, rows: Tensor | None) -> Prediction:
         """The denoiser on some rows of the batch, with their share of the condition; None: on all."""
         if rows is None:
             return self.predict(x, t)
-        condition = rows_of(self.condition, rows, batch_size(x))
-        x = map_leaves(lambda leaf: leaf[rows], x)
-        t = t[rows] if t.ndim else t
-        self.info.calls += 1
-        self.info.rows += len(rows)
-        return self.denoiser(x, t, **condition)
+        return self.rows(rows).predict(tree.rows(x, rows), t[rows] if t.ndim else t)
 
 
 class Sampler(ABC):
@@ -114,47 +132,77 @@ class Sampler(ABC):
     exact: bool = False
     stages: int = 1
     draws: bool = True
+    differentiable: bool = True  # whether gradients pass through a run, as far as the states are numbers
 
     def refuse(self, process: Process) -> str | None:
         """Why this method does not hold for a process; None where it does."""
         return None
 
     def calls(self, steps: int, process: Process) -> int | None:
-        """Network calls of a run, at most; None where that is not known beforehand."""
+        """Calls of the denoiser in a run, at most; None where that is not known beforehand."""
         return self.stages * steps
 
     @abstractmethod
     def run(self, problem: Problem, x: Tree, after: After) -> Tree:
-        """From the first time of the grid to the last; `after(i, x)` is called when times[i + 1] is reached."""
+        """From the first time of the grid to the last; `after(i, state)` is told when times[i + 1] is reached."""
+
+    def told(self, x: Tree) -> Told:
+        """What a method without steps tells of a time of the grid."""
+        name = type(self).__name__
+        return Told(
+            x,
+            why=f"{name} has no steps: its path does not go on from the states that it tells of, so rows cannot be "
+            f"exchanged or edited; use a method that steps, such as Ancestral",
+        )
 
 
 class Stepping(Sampler):
     """A method that goes from time to time."""
 
-    def init(self, problem: Problem) -> dict:
-        """What is kept from step to step."""
-        return {}
+    def setup(self, problem: Problem) -> Any:
+        """What is the same for the whole run and all rows, computed once: tables, times."""
+        return None
 
-    def prepared(self, problem: Problem) -> dict:
-        """What `step` is given."""
-        return self.init(problem)
+    def init(self, problem: Problem, setup: Any, x: Tree) -> State:
+        """The state before the first step."""
+        return State(x)
 
     @abstractmethod
-    def step(self, problem: Problem, memory: dict, x: Tree, i: int) -> Tree:
+    def step(self, problem: Problem, setup: Any, state: State, i: int) -> State:
         """From times[i] to times[i + 1]."""
 
     def run(self, problem: Problem, x: Tree, after: After) -> Tree:
-        memory = self.prepared(problem)
+        setup = self.setup(problem)
+        state = self.init(problem, setup, x)
         for i in range(problem.steps):
-            x = self.step(problem, memory, x, i)
-            after(i, x)
-        return x
+            state = self.step(problem, setup, state, i)
+            problem.info.jumps = state.jumps
+            new = after(i, state)
+            state = state if new is None else new
+        problem.info.jumps = state.jumps
+        return state.x
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The setup of a one-step method: its own tables, and the times of each step's network calls."""
+
+    tables: Any
+    moments: list[list[Tree]]
 
 
 class OneStep(Stepping):
     """A method with network calls at known stage times of each step."""
 
-    def stage_times(self, problem: Problem, memory: dict) -> list[tuple[float, ...]]:
+    def tables(self, problem: Problem) -> Any:
+        """What the method computes once: its coefficients."""
+        return None
+
+    def memory(self, problem: Problem, tables: Any, x: Tree) -> Memory | None:
+        """What it remembers of the rows before the first step."""
+        return None
+
+    def stage_times(self, problem: Problem, tables: Any) -> list[tuple[float, ...]]:
         """Where the network is asked in each step."""
         return [(t,) for t in problem.times[:-1].tolist()]
 
@@ -162,30 +210,31 @@ class OneStep(Stepping):
         """The same times as the network is told them: a tree where a leaf stands at another."""
         return times
 
-    def before(self, problem: Problem, memory: dict, x: Tree, i: int) -> Tree:
+    def before(self, problem: Problem, tables: Any, state: State, i: int) -> State:
         """What is done to the state before the first call."""
-        return x
+        return state
 
     @abstractmethod
     def stage(
-        self, problem: Problem, memory: dict, prediction: Prediction, x: Tree, i: int, k: int, noise: NoiseSource
-    ) -> Tree:
+        self, problem: Problem, tables: Any, prediction: Prediction, state: State, i: int, k: int, noise: NoiseSource
+    ) -> State:
         """The state after stage k; `noise` belongs to this step and stage."""
 
-    def prepared(self, problem: Problem) -> dict:
-        """`init`, with the moments of every stage."""
-        memory = self.init(problem)
-        stages = self.stage_times(problem, memory)
+    def setup(self, problem: Problem) -> Stages:
+        tables = self.tables(problem)
+        stages = self.stage_times(problem, tables)
         moments = iter(problem.moments(self.leaf_times(problem, [t for step in stages for t in step])))
-        memory["moments"] = [[next(moments) for _ in step] for step in stages]
-        return memory
+        return Stages(tables, [[next(moments) for _ in step] for step in stages])
 
-    def step(self, problem: Problem, memory: dict, x: Tree, i: int) -> Tree:
-        x = self.before(problem, memory, x, i)
-        for k, moment in enumerate(memory["moments"][i]):
-            prediction = problem.predict(x, moment)
-            x = self.stage(problem, memory, prediction, x, i, k, problem.noise.at("step", i, k))
-        return x
+    def init(self, problem: Problem, setup: Stages, x: Tree) -> State:
+        return State(x, self.memory(problem, setup.tables, x))
+
+    def step(self, problem: Problem, setup: Stages, state: State, i: int) -> State:
+        state = self.before(problem, setup.tables, state, i)
+        for k, moment in enumerate(setup.moments[i]):
+            prediction = problem.predict(state.x, moment)
+            state = self.stage(problem, setup.tables, prediction, state, i, k, problem.noise.at("step", i, k))
+        return state
 
 
 class Ancestral(OneStep):
@@ -207,10 +256,10 @@ class Ancestral(OneStep):
             raise ValueError(f"rounds = {rounds}: every step is taken at least once")
         self.rounds = self.stages = rounds
 
-    def stage_times(self, problem, memory):
+    def stage_times(self, problem, tables):
         return [(t,) * self.rounds for t in problem.times[:-1].tolist()]
 
-    def stage(self, problem, memory, prediction, x, i, k, noise):
+    def stage(self, problem, tables, prediction, state, i, k, noise):
         t, s = problem.clock[i], problem.clock[i + 1]
         x = prediction.step(s).draw(noise)
-        return x if k + 1 == self.rounds else problem.process.transition(x, s, t).draw(noise.at("again"))
+        return state.to(x if k + 1 == self.rounds else problem.process.transition(x, s, t).draw(noise.at("again")))

@@ -15,11 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unnoise.denoiser import AnyDenoiser, base_process
+from unnoise.conditions import Condition, checked
+from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
-from unnoise.samplers.base import Ancestral, Info, Problem, Sampler, Stepping
-from unnoise.samplers.grids import TimeGrid
-from unnoise.samplers.sample import grid_of, refused, sample
+from unnoise.samplers.base import Info, Problem, Sampler, Stepping
+from unnoise.samplers.run_grid import Grid, grid_of
+from unnoise.samplers.sample import chosen, sample, seed_of
 from unnoise.shapes import Tree
 from unnoise.tree import map_leaves
 
@@ -33,20 +34,20 @@ class CapturedRun:
         n: int,
         steps: int | None = None,
         sampler: Sampler | None = None,
-        grid: TimeGrid | Tensor | list[float] | None = None,
-        seed: int = 0,
+        grid: Grid = None,
+        seed: int | None = None,
         *,
         start: float = 1.0,
         end: float | None = None,
-        **condition: Any,
+        condition: Condition | None = None,
     ):
-        sampler = sampler or Ancestral()
+        sampler, steps = chosen(denoiser, steps, sampler, grid, None, None)
         if not isinstance(sampler, Stepping):
             raise TypeError(f"{type(sampler).__name__} asks the device what to do next, so its run cannot be recorded")
-        refused(sampler, base_process(denoiser.process))
         if n < 1:
             raise ValueError(f"n = {n}: record a run of at least one sample")
-        self.denoiser, self.n, self.sampler, self.seed, self.condition = denoiser, n, sampler, seed, condition
+        self.denoiser, self.n, self.sampler, self.seed = denoiser, n, sampler, seed_of(seed)
+        self.condition = checked(condition, n)
         self.times = grid_of(denoiser, steps, grid, start, end)
         self.dtype, self.device = denoiser.dtype, denoiser.device
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -60,27 +61,28 @@ class CapturedRun:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # once beforehand: libraries choose their algorithms, kernels are compiled
-            self._run(problem, self.sampler.prepared(problem))
+            self._run(problem, self.sampler.setup(problem))
         torch.cuda.current_stream().wait_stream(stream)
-        problem.info = self.info = Info(times=self.times)
-        memory, self.graph = self.sampler.prepared(problem), torch.cuda.CUDAGraph()
-        self.kept = problem, memory  # every replay reads their tensors
+        problem.info = self.info = Info(times=self.times, seed=self.seed)
+        setup, self.graph = self.sampler.setup(problem), torch.cuda.CUDAGraph()
+        self.kept = problem, setup  # every replay reads their tensors
         with torch.cuda.graph(self.graph):
-            self.x = self._run(problem, memory)
+            self.x = self._run(problem, setup)
 
-    def _run(self, problem: Problem, memory: dict) -> Tree:
+    def _run(self, problem: Problem, setup: Any) -> Tree:
         prior = self.denoiser.process.prior(self.n, self.dtype, self.device)
-        x = prior.draw(problem.noise.at("prior"))
+        state = self.sampler.init(problem, setup, prior.draw(problem.noise.at("prior")))
         for i in range(problem.steps):
-            x = self.sampler.step(problem, memory, x, i)
-        return x
+            state = self.sampler.step(problem, setup, state, i)
+        problem.info.jumps = state.jumps
+        return state.x
 
     @torch.no_grad()
     def __call__(self, first: int = 0) -> tuple[Tree, Info]:
         """Samples first ... first + n - 1."""
         if self.graph is None:
-            given = {"grid": self.times, "seed": self.seed, "first": first}
-            return sample(self.denoiser, self.n, None, self.sampler, **given, **self.condition)  # type: ignore[arg-type]
+            given = {"seed": self.seed, "condition": self.condition, "first": first}
+            return sample(self.denoiser, self.n, None, self.sampler, self.times, **given)  # type: ignore[arg-type]
         torch.arange(first, first + self.n, out=self.rows)
         self.graph.replay()
         return map_leaves(Tensor.clone, self.x), self.info

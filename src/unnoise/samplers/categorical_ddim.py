@@ -31,9 +31,11 @@ from torch import Tensor
 
 from unnoise.laws import Categorical, log_of
 from unnoise.noise import NoiseSource
-from unnoise.predictions import FinitePrediction, Prediction, RawPosterior
+from unnoise.predictions import Prediction, RawPosterior
 from unnoise.processes import FiniteProcess, FixedNoise, Process
-from unnoise.samplers.base import Info, OneStep, Problem, on_host
+from unnoise.samplers.base import OneStep, Problem, on_host
+from unnoise.samplers.leaps import finite
+from unnoise.samplers.state import State
 from unnoise.samplers.tokens import Tokens
 from unnoise.shapes import Float, Int
 
@@ -55,9 +57,7 @@ def over(a: Tensor, b: Tensor, otherwise: float) -> Tensor:
 
 def raw_log_probs(prediction: Prediction, tokens: Tokens) -> Float[Tensor, "batch *shape size"]:
     """log q(x_0^k | x_t) in float64, as `tokens` changes it."""
-    own = prediction.by_leaf()  # an energy says its ratios
-    assert isinstance(own, FinitePrediction)
-    log_p = own.to(RawPosterior).log_probs().double()
+    log_p = finite(prediction).to(RawPosterior).log_probs().double()
     return log_p if tokens.plain else tokens.log_probs(log_p.flatten(0, -2)).reshape(log_p.shape)
 
 
@@ -71,9 +71,11 @@ def refuse_other_noise(name: str, process: Process) -> str | None:
     return f"{name} needs one noise law for all times (Masking, Uniform, Interpolation), and {own} has none: use Ancestral"
 
 
-def count_jumps(info: Info, before: Tensor, after: Tensor) -> None:
-    jumps = (before != after).reshape(len(before), -1).sum(1)
-    info.jumps = jumps if info.jumps is None else info.jumps + jumps
+def fixed_noise_of(process: Process, method: OneStep) -> FixedNoise:
+    """The process of a run that `refuse` has let pass."""
+    if not isinstance(process, FixedNoise):
+        raise TypeError(refuse_other_noise(type(method).__name__, process))
+    return process
 
 
 class Mixed(Categorical):
@@ -126,20 +128,17 @@ class CategoricalDDIM(OneStep):
         keep, fresh = kappa * over(beta[1:], beta[:-1], 1.0), (1 - kappa) * beta[1:]
         return keep, (1 - keep - fresh).clamp_min(0), fresh
 
-    def init(self, problem: Problem) -> dict:
-        assert isinstance(problem.process, FixedNoise)
-        shares = torch.stack(torch.broadcast_tensors(*self.shares(problem.process, problem.times)))
-        return {"shares": shares.to(problem.device)}
+    def tables(self, problem: Problem) -> Float[Tensor, "three steps *shape"]:
+        process = fixed_noise_of(problem.process, self)
+        return torch.stack(torch.broadcast_tensors(*self.shares(process, problem.times))).to(problem.device)
 
-    def law(self, memory: dict, prediction: Prediction, x: Tensor, i: int) -> Mixed:
-        process = prediction.process
-        assert isinstance(process, FixedNoise)
-        keep, clean, fresh = memory["shares"][:, i]
+    def law(self, shares: Tensor, prediction: Prediction, x: Tensor, i: int) -> Mixed:
+        process = fixed_noise_of(prediction.process, self)
+        keep, clean, fresh = shares[:, i]
         return Mixed(process, x, raw_log_probs(prediction, self.tokens), keep, clean, fresh)
 
     def stage(
-        self, problem: Problem, memory: dict, prediction: Prediction, x: Tensor, i: int, k: int, noise: NoiseSource
-    ) -> Tensor:
-        moved = self.law(memory, prediction, x, i).draw(noise)
-        count_jumps(problem.info, x, moved)
-        return moved
+        self, problem: Problem, tables: Tensor, prediction: Prediction, state: State, i: int, k: int, noise: NoiseSource
+    ) -> State:
+        moved = self.law(tables, prediction, state.x, i).draw(noise)
+        return state.counted(moved, state.x).to(moved)

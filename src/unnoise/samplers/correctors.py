@@ -24,15 +24,20 @@ Both cost one network call per move.  No move is made at the last time if there 
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from unnoise.noise import NoiseSource
-from unnoise.predictions import Clean, FinitePrediction, Prediction
-from unnoise.processes import FiniteProcess, Gaussian, Process
+from unnoise.predictions import Clean, Prediction
+from unnoise.processes import Gaussian, Process
 from unnoise.samplers.base import Problem, Stepping, on_host
 from unnoise.samplers.exponential import UniPC
+from unnoise.samplers.leaps import finite, log_rates_of, no_rates
+from unnoise.samplers.linear import continuous, gaussian_of, no_gaussian
+from unnoise.samplers.state import State
 from unnoise.shapes import Float, Tree
 from unnoise.spaces.finite import LOG_HUGE, leap
 
@@ -46,13 +51,21 @@ class Corrector(ABC):
     def refuse(self, process: Process) -> str | None:
         """Why this corrector does not hold for a process; None where it does."""
 
-    def init(self, problem: Problem) -> dict:
+    def tables(self, problem: Problem) -> Any:
         """What is known before the loop."""
-        return {}
+        return None
 
     @abstractmethod
-    def move(self, problem: Problem, memory: dict, prediction: Prediction, x: Tree, i: int, noise: NoiseSource) -> Tree:
-        """One move at times[i + 1], where the prediction was made."""
+    def move(self, problem: Problem, tables: Any, prediction: Prediction, state: State, i: int, noise: NoiseSource) -> State:
+        """One move at times[i + 1], where the prediction was made; what the predictor remembers stays as it is."""
+
+
+@dataclass(frozen=True)
+class CorrectedSetup:
+    predictor: Any
+    corrector: Any
+    corrected: int  # steps that are followed by moves
+    moments: list[Tree]
 
 
 class PredictorCorrector(Stepping):
@@ -77,21 +90,25 @@ class PredictorCorrector(Stepping):
         own = self.predictor.calls(steps, process)
         return None if own is None else own + self.rounds * steps
 
-    def init(self, problem):
+    def setup(self, problem):
         noiseless = problem.process.noiseless(float(problem.times[-1]))
-        return {
-            "predictor": self.predictor.prepared(problem),
-            "corrector": self.corrector.init(problem),
-            "corrected": problem.steps - 1 if noiseless else problem.steps,
-            "moments": problem.moments(problem.times[1:].tolist()),
-        }
+        return CorrectedSetup(
+            self.predictor.setup(problem),
+            self.corrector.tables(problem),
+            problem.steps - 1 if noiseless else problem.steps,
+            problem.moments(problem.times[1:].tolist()),
+        )
 
-    def step(self, problem, memory, x, i):
-        x = self.predictor.step(problem, memory["predictor"], x, i)
-        for n in range(self.rounds if i < memory["corrected"] else 0):
-            prediction = problem.predict(x, memory["moments"][i])
-            x = self.corrector.move(problem, memory["corrector"], prediction, x, i, problem.noise.at("correct", i, n))
-        return x
+    def init(self, problem, setup, x):
+        return self.predictor.init(problem, setup.predictor, x)
+
+    def step(self, problem, setup, state, i):
+        state = self.predictor.step(problem, setup.predictor, state, i)
+        for n in range(self.rounds if i < setup.corrected else 0):
+            prediction = problem.predict(state.x, setup.moments[i])
+            noise = problem.noise.at("correct", i, n)
+            state = self.corrector.move(problem, setup.corrector, prediction, state, i, noise)
+        return state
 
 
 class Langevin(Corrector):
@@ -106,9 +123,7 @@ class Langevin(Corrector):
         self.order = 1 if snr is None else None
 
     def refuse(self, process):
-        if not isinstance(process, Gaussian):
-            return f"Langevin moves numbers under Gaussian noise, and {type(process).__name__} has none"
-        return None
+        return no_gaussian("Langevin", process)
 
     @torch.no_grad()
     def rows(self, process: Gaussian, times: Float[Tensor, "times"]) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -119,19 +134,21 @@ class Langevin(Corrector):
         kappa = -torch.expm1(-self.scale * (half[1:] - half[:-1])) if self.snr is None else 0 * alpha + 2 * self.snr**2
         return list(zip(1 - kappa, kappa * alpha, (2 * kappa).sqrt() * sigma, strict=True))
 
-    def init(self, problem):
-        rows = self.rows(problem.process, problem.times)
-        if problem.process.schedule.shape:
-            return {"rows": [tuple(c.to(problem.device) for c in row) for row in rows]}
-        return {"rows": [tuple(float(c) for c in row) for row in rows]}  # nothing is sent to the device in the loop
+    def tables(self, problem):
+        process = gaussian_of(problem.process, type(self).__name__)
+        rows = self.rows(process, problem.times)
+        if process.schedule.shape:
+            return [tuple(c.to(problem.device) for c in row) for row in rows]
+        return [tuple(float(c) for c in row) for row in rows]  # nothing is sent to the device in the loop
 
-    def move(self, problem, memory, prediction, x, i, noise):
-        keep, weight, scale = memory["rows"][i]
+    def move(self, problem, tables, prediction, state, i, noise):
+        keep, weight, scale = tables[i]
+        x = state.x
         z = noise.normal(tuple(x.shape[1:]), x.dtype)
         covariance = problem.process.covariance
         z = z if covariance is None else covariance.colour(z)
-        clean = prediction.by_leaf().to(Clean).value  # an energy says its score
-        return (keep * x + weight * clean + scale * z).to(x.dtype)
+        clean = continuous(prediction).to(Clean).value
+        return replace(state, x=(keep * x + weight * clean + scale * z).to(x.dtype))
 
 
 class DetailedBalance(Corrector):
@@ -145,24 +162,18 @@ class DetailedBalance(Corrector):
         self.scale = scale
 
     def refuse(self, process):
-        if not isinstance(process, FiniteProcess):
-            return f"DetailedBalance jumps between categories, and {type(process).__name__} has none"
-        if not process.has_generator:
-            return "DetailedBalance needs rates, and a chain by matrices has no generator"
-        return None
+        return no_rates("DetailedBalance jumps between", process)
 
     def rates(self, prediction: Prediction) -> Float[Tensor, "batch *shape states"]:
         """R_s + R^_s at the prediction's state and time."""
-        prediction = prediction.by_leaf()  # an energy says its ratios
-        assert isinstance(prediction, FinitePrediction)
-        log_reverse = prediction.local().log_rates
-        assert log_reverse is not None
+        prediction = finite(prediction)
+        log_reverse = log_rates_of(prediction)
         log_forward = prediction.process.log_rates_from(prediction.x_t, prediction.t)
         return log_reverse.double().clamp_max(LOG_HUGE).exp() + log_forward.double().clamp_max(LOG_HUGE).exp()
 
-    def move(self, problem, memory, prediction, x, i, noise):
+    def move(self, problem, tables, prediction, state, i, noise):
+        x = state.x
         h = self.scale * (problem.clock[i] - problem.clock[i + 1])
         moved = leap(x, self.rates(prediction), h).draw(noise)
-        if problem.info.jumps is not None:  # where the predictor counts its own
-            problem.info.jumps = problem.info.jumps + (moved != x).reshape(len(x), -1).sum(1)
-        return moved
+        counted = state if state.jumps is None else state.counted(moved, x)  # where the predictor counts its own
+        return replace(counted, x=moved)

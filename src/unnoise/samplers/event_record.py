@@ -4,11 +4,13 @@ Rows run at times of their own, so the states at the grid's times are told after
 rate that was met is compared with its bound: a run in which one was exceeded is not exact, and is an error.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from unnoise.samplers.base import After, Problem
-from unnoise.shapes import Int
+from unnoise.samplers.base import Problem
+from unnoise.shapes import Int, Tree
 
 ROUNDING = 1e-4  # by which a rate of a network in low precision may exceed its bound
 
@@ -41,7 +43,7 @@ class EventRecord:
         self.worst = new if rows is None else self.worst.index_copy(0, rows, new)
         self.when = when if rows is None else self.when.index_copy(0, rows, when)
 
-    def finish(self, problem: Problem, after: After) -> None:
+    def finish(self, problem: Problem, after: Callable[[int, Tree], object]) -> None:
         """The claim is checked, and the grid's states are told in order."""
         row = int(self.worst.argmax())
         if not float(self.worst[row]) <= 1 + ROUNDING:  # a rate that is no number is none either

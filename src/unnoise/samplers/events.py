@@ -27,10 +27,11 @@ from torch import Tensor
 
 from unnoise.noise import NoiseSource
 from unnoise.predictions import FinitePrediction, Posterior, Prediction, RawPosterior
-from unnoise.processes import FiniteProcess, Process, Product
+from unnoise.processes import FiniteProcess, Process
 from unnoise.samplers.base import After, Problem, Sampler
 from unnoise.samplers.event_record import EventRecord
 from unnoise.samplers.exit_bounds import INFINITE, ExitBoundTable, GivenExitBound, changed, exit_bound, first_error
+from unnoise.samplers.leaps import finite, log_rates_of, no_rates
 from unnoise.shapes import Bool, Float, Int
 
 Limit = Callable[..., Tensor]
@@ -50,20 +51,15 @@ class _Events(Sampler):
 
     def refuse(self, process: Process) -> str | None:
         name = type(self).__name__
-        if isinstance(process, Product):
-            return f"{name} simulates a single leaf of categories, and this is a Product of {list(process.names)}"
-        if not isinstance(process, FiniteProcess):
-            return f"{name} simulates jumps between categories, and {type(process).__name__} has none"
-        if not process.has_generator:
-            return f"{name} needs rates, and a chain by matrices has no generator: use Ancestral"
-        return None
+        if process.leaves:
+            return f"{name} simulates a single leaf of categories, and this is a Product of {list(process.leaves)}"
+        return no_rates(f"{name} simulates jumps between", process)
 
     def calls(self, steps: int, process: Process) -> int | None:
         return None
 
     def run(self, problem: Problem, x: Tensor, after: After) -> Tensor:
-        process, times = problem.process, problem.times
-        assert isinstance(process, FiniteProcess)
+        process, times = self.process_of(problem), problem.times
         start, end = float(times[0]), float(times[-1])
         first, last = self._exact_part(process, start, end, problem.device)
         problem.info.end_errors = (
@@ -79,8 +75,14 @@ class _Events(Sampler):
         stops = [t for t in times[:-1].tolist() if t < last] if last > end else []
         for i, (t, s) in enumerate(_pairs([last, *stops, end])):
             x = self._kernel(problem, record, x, t, s, problem.noise.at("last", i))
-        record.finish(problem, after)
+        record.finish(problem, lambda i, x: after(i, self.told(x)))
         return x
+
+    def process_of(self, problem: Problem) -> FiniteProcess:
+        """The process of a run that `refuse` has let pass."""
+        if not isinstance(problem.process, FiniteProcess):
+            raise TypeError(self.refuse(problem.process))
+        return problem.process
 
     @abstractmethod
     def events(self, problem: Problem, record: EventRecord, x: Tensor, start: float, end: float) -> Tensor:
@@ -112,9 +114,7 @@ class _Events(Sampler):
                 f"a {type(prediction).__name__} prediction has no bound on its exit rates, which {type(self).__name__} "
                 f"needs: pass bound=, or predict a Posterior"
             )
-        prediction = prediction.by_leaf()  # an energy says its ratios
-        assert isinstance(prediction, FinitePrediction)
-        return prediction
+        return finite(prediction)
 
     def candidate(
         self, problem: Problem, record: EventRecord, x: Tensor, t: Tensor, bound: Tensor, u: Tensor, rows: Tensor | None
@@ -124,8 +124,7 @@ class _Events(Sampler):
         if rows is not None:
             t, bound, u = t[rows], bound[rows], u[rows]
         here = x if rows is None else x[rows]
-        rates = prediction.local().log_rates
-        assert rates is not None
+        rates = log_rates_of(prediction)
         rates = rates.double().exp().reshape(len(here), -1, rates.shape[-1])
         exits = rates.sum(-1)  # of each coordinate
         whether = accepted(exits.sum(-1), bound, u[:, 0])
@@ -239,8 +238,7 @@ class Uniformization(_Events):
     def rates(self, problem: Problem, x: Tensor, start: float, end: float) -> tuple[Tensor, Tensor]:
         """B of each interval, and the borders."""
         if self.bound is None:
-            assert isinstance(problem.process, FiniteProcess)
-            table = ExitBoundTable(problem.process, start, end, self.intervals, problem.device)
+            table = ExitBoundTable(self.process_of(problem), start, end, self.intervals, problem.device)
             return table.largest(), table.borders
         limit = self.bound
         given = GivenExitBound(lambda _, low, high: limit(low, high), start, end, self.intervals, problem.device)

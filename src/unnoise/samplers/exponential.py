@@ -19,6 +19,7 @@ fluctuation of the step before, whose covariance with the state is the same up t
 polynomial in t.  Where lambda is infinite (alpha_t = 0, or sigma_s = 0) a step is taken by DDIM, which needs no lambda.
 """
 
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
@@ -26,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unnoise.samplers.linear import Coefficients, LinearMethod, Moments, combined
+from unnoise.samplers.linear import Coefficients, LinearMethod, LinearTables, Moments, Past, combined, gaussian_of
 
 FIRST = torch.tensor([0])  # the first step, as a list of steps
 NODES, WEIGHTS = (torch.as_tensor(a) for a in np.polynomial.legendre.leggauss(32))
@@ -98,6 +99,13 @@ class DPMSolverPP(Exponential):
         super().__init__(order, 1.0 if sde else 0.0)
 
 
+@dataclass(frozen=True)
+class CorrectedTables(LinearTables):
+    """Beside the predictor's: the coefficients of each step made again."""
+
+    corrected: list[Coefficients]
+
+
 class UniPC(Exponential):
     """A predictor through the last order - 1 clean predictions, corrected through one more once the next is known.
 
@@ -119,23 +127,30 @@ class UniPC(Exponential):
     def calls(self, steps, process):
         return steps
 
-    def init(self, problem):
-        memory, m = super().init(problem), Moments(problem.process.schedule, problem.times)
-        memory["corrected"] = self.laid_out(reach(m, self.degree - 1), partial(self.correction, m), problem.device)
-        return memory
+    def tables(self, problem):
+        own, m = super().tables(problem), Moments(gaussian_of(problem.process, type(self).__name__).schedule, problem.times)
+        corrected = self.laid_out(reach(m, self.degree - 1), partial(self.correction, m), problem.device)
+        return CorrectedTables(own.table, own.start, own.reader, corrected)
 
     def correction(self, m: Moments, i: Tensor, known: int) -> Coefficients:
         """The steps i again, through their ends and the predictions known before; those of DDIM stay as they are."""
         return self.through(m, i, [i + 1 - n for n in range(known + 1)]) if known else Coefficients(0.0 * m.times[i], ())
 
-    def stage(self, problem, memory, prediction, x, i, k, noise):
-        value = self.read(memory, prediction, x, i)
-        past = [value, *memory["past"]]
-        again = memory["corrected"][i - 1] if i else None
+    def stage(self, problem, tables, prediction, state, i, k, noise):
+        x, memory = state.x, state.memory
+        past = (self.read(tables, prediction, x, i), *memory.values)
+        again = tables.corrected[i - 1] if i else None
         if again is not None and again.weights:
-            x = combined(again, memory["x"], past)
-        memory["x"], memory["past"] = x, past[: self.degree]
-        return combined(memory["table"][i], x, past)
+            x = combined(again, memory.x, past)
+        return state.to(combined(tables.table[i], x, past), Past(x, past[: self.degree]))
+
+
+@dataclass(frozen=True)
+class NoiseTables(LinearTables):
+    """Beside the method's: which steps are those of DDIM, and how eps is read from x and D."""
+
+    ends: list[bool]
+    noise: list[Coefficients]
 
 
 class DEIS(LinearMethod):
@@ -169,20 +184,21 @@ class DEIS(LinearMethod):
         basis = [b.reshape(*at.shape, *extra) for b in lagrange([m.times[j] for j in points], at)]
         return Coefficients(m.alpha[i + 1] / m.alpha[i], tuple(m.alpha[i + 1] * (kernel * b).sum(0) for b in basis))
 
-    def init(self, problem):
-        memory = super().init(problem)
-        m = Moments(problem.process.schedule, problem.times)
-        memory["ends"] = [not known for known in self.known(m)]
-        memory["noise"] = Coefficients(1 / m.sigma, (-m.alpha / m.sigma,)).split(problem.device)
-        return memory
+    def tables(self, problem):
+        own, m = super().tables(problem), Moments(gaussian_of(problem.process, type(self).__name__).schedule, problem.times)
+        ends = [not known for known in self.known(m)]
+        noise = Coefficients(1 / m.sigma, (-m.alpha / m.sigma,)).split(problem.device)
+        return NoiseTables(own.table, own.start, own.reader, ends, noise)
 
-    def stage(self, problem, memory, prediction, x, i, k, noise):
-        if self.degree > 1 and not memory["ends"][i]:
-            return super().stage(problem, memory, prediction, x, i, k, noise)
-        clean = memory["reader"].clean(prediction, x, i)
-        value = combined(memory["noise"][i], x, [clean])
-        memory["past"] = [value, *memory["past"]][: self.degree]
-        return combined(memory["table"][i], x, [clean if memory["ends"][i] else value])
+    def stage(self, problem, tables, prediction, state, i, k, noise):
+        if self.degree > 1 and not tables.ends[i]:
+            return super().stage(problem, tables, prediction, state, i, k, noise)
+        x, memory = state.x, state.memory
+        clean = tables.reader.clean(prediction, x, i)
+        value = combined(tables.noise[i], x, (clean,))
+        if memory is not None:
+            memory = replace(memory, values=(value, *memory.values)[: self.degree])
+        return state.to(combined(tables.table[i], x, (clean if tables.ends[i] else value,)), memory)
 
-    def read(self, memory, prediction, x, i):
-        return combined(memory["noise"][i], x, [memory["reader"].clean(prediction, x, i)])
+    def read(self, tables, prediction, x, i):
+        return combined(tables.noise[i], x, (tables.reader.clean(prediction, x, i),))

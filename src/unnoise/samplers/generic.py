@@ -17,6 +17,7 @@ which is of order 2 in law where nothing is cut to 0.  All leaves of a product m
 that the rule holds for the joint state: nothing is split.
 """
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -25,6 +26,7 @@ from torch import Tensor
 from unnoise.noise import NoiseSource
 from unnoise.processes import Process
 from unnoise.samplers.base import OneStep, Problem
+from unnoise.samplers.state import Memory
 from unnoise.shapes import Tree
 from unnoise.spaces import Space
 from unnoise.tree import leaves
@@ -46,6 +48,13 @@ def move(space: Space, frozen: Tree, local: Tree, x: Tree, h: Tensor, noise: Noi
     return space.move(frozen, local, x, h, noise)
 
 
+@dataclass(frozen=True)
+class FirstMove(Memory):
+    """The generator's parameters at the step's first stage: kept for its second."""
+
+    frozen: Tree
+
+
 class FromGenerator(OneStep):
     """Euler's rule (order 1), or with `theta` the trapezoidal rule (order 2 where nothing is cut), for any generator."""
 
@@ -60,24 +69,25 @@ class FromGenerator(OneStep):
             return "FromGenerator needs rates, and a chain by matrices has no generator: use Ancestral"
         return None
 
-    def init(self, problem: Problem) -> dict:
+    def tables(self, problem: Problem) -> list[float]:
         problem.info.clipped = torch.zeros((), dtype=torch.float64, device=problem.device)
-        return {"times": problem.times.tolist()}
+        return problem.times.tolist()
 
-    def stage_times(self, problem, memory):
+    def stage_times(self, problem, tables):
         theta = self.theta
         return [(t,) if theta is None else (t, t - theta * (t - s)) for t, s in pairwise(problem.times.tolist())]
 
-    def stage(self, problem, memory, prediction, x, i, k, noise):
-        local, space = prediction.local(), problem.process.state_space
+    def stage(self, problem, tables, prediction, state, i, k, noise):
+        local, space, x = prediction.local(), problem.process.state_space, state.x
         frozen, h = freeze(space, local, x), problem.clock[i] - problem.clock[i + 1]
-        self._refuse_infinite(frozen, memory["times"][i])
+        self._refuse_infinite(frozen, tables[i])
         if k == 1:
             self._refuse_anywhere(local)
-            frozen = self._extrapolated(problem, frozen, memory["frozen"])
-        memory["frozen"] = frozen
+            frozen = self._extrapolated(problem, frozen, state.memory.frozen)
         share = 1.0 if self.theta is None else self.theta if k == 0 else 1 - self.theta
-        return move(space, frozen, local, x, share * h, noise)
+        again = self.theta is not None and k == 0
+        moved = move(space, frozen, local, x, share * h, noise)
+        return state.to(moved, FirstMove(frozen) if again else None)
 
     def _extrapolated(self, problem: Problem, now: Tree, before: Tree) -> Tree:
         if isinstance(next(iter(now.values())), dict):

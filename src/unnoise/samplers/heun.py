@@ -7,13 +7,35 @@
 The last step, where r_s = 0, and a first one from alpha = 0 are the first stage alone.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-from unnoise.processes import Gaussian
 from unnoise.samplers.base import OneStep, Problem, on_host
-from unnoise.samplers.linear import Coefficients, Moments, Reader, combined, ddim_row
+from unnoise.samplers.linear import Coefficients, Moments, Reader, combined, ddim_row, gaussian_of, no_gaussian
+from unnoise.samplers.state import Memory
 from unnoise.schedules import Schedule
+
+
+@dataclass(frozen=True)
+class HeunTables:
+    raised: list[bool]  # whether churn lifts the step's start
+    starts: list[float]
+    clock: Tensor  # the starts, where the states are
+    euler: list[Coefficients]
+    heun: list[Coefficients]
+    twice: list[bool]  # whether a second stage follows
+    first: Reader
+    second: Reader
+
+
+@dataclass(frozen=True)
+class FirstStage(Memory):
+    """Where the step began, and what was clean there: kept for its second stage."""
+
+    x: Tensor
+    clean: Tensor
 
 
 class Heun(OneStep):
@@ -30,29 +52,27 @@ class Heun(OneStep):
         self.churn, self.low, self.high, self.draws = churn, low, high, churn > 0
 
     def refuse(self, process):
-        if not isinstance(process, Gaussian):
-            return f"Heun moves numbers under Gaussian noise, and {type(process).__name__} has none"
-        if process.schedule.shape and self.churn:
+        why = no_gaussian(type(self).__name__, process)
+        if why is None and process.schedule.shape and self.churn:
             return "churn raises one noise level for all coordinates: use Heun() with schedules per coordinate"
-        return None
+        return why
 
     @torch.no_grad()
-    def init(self, problem: Problem) -> dict:
-        process = problem.process
-        assert isinstance(process, Gaussian)
+    def tables(self, problem: Problem) -> HeunTables:
+        process = gaussian_of(problem.process, type(self).__name__)
         starts = self._churned(on_host(process.schedule), problem.times)
         m = Moments(process.schedule, torch.stack([starts, problem.times[1:]], 1).flatten())  # of each step, one by one
         i = 2 * torch.arange(problem.steps)
-        return {
-            "raised": (starts > problem.times[:-1]).tolist(),
-            "starts": starts.tolist(),
-            "clock": starts.to(problem.device),
-            "euler": ddim_row(m, i).split(problem.device),
-            "heun": self._second(m, i).split(problem.device),
-            "twice": (self._positive(m.alpha[i]) & self._positive(m.sigma[i + 1])).tolist(),
-            "first": Reader(process, starts, problem.device),
-            "second": Reader(process, problem.times[1:], problem.device),
-        }
+        return HeunTables(
+            raised=(starts > problem.times[:-1]).tolist(),
+            starts=starts.tolist(),
+            clock=starts.to(problem.device),
+            euler=ddim_row(m, i).split(problem.device),
+            heun=self._second(m, i).split(problem.device),
+            twice=(self._positive(m.alpha[i]) & self._positive(m.sigma[i + 1])).tolist(),
+            first=Reader(process, starts, problem.device),
+            second=Reader(process, problem.times[1:], problem.device),
+        )
 
     @staticmethod
     def _positive(values: Tensor) -> Tensor:
@@ -76,23 +96,23 @@ class Heun(OneStep):
         raised = schedule.time_of_log_snr(log_snr - 2 * torch.log1p(torch.tensor(gamma, dtype=torch.float64)))
         return torch.where(inside, torch.maximum(raised.clamp_max(1.0), starts), starts)
 
-    def before(self, problem, memory, x, i):
+    def before(self, problem, tables, state, i):
         """Churn: up from times[i] to the step's real start."""
-        if not memory["raised"][i]:
-            return x
-        return problem.process.transition(x, problem.clock[i], memory["clock"][i]).draw(problem.noise.at("churn", i))
+        if not tables.raised[i]:
+            return state
+        noise = problem.noise.at("churn", i)
+        return state.to(problem.process.transition(state.x, problem.clock[i], tables.clock[i]).draw(noise))
 
-    def stage_times(self, problem, memory):
+    def stage_times(self, problem, tables):
         ends = problem.times[1:].tolist()
         return [
-            (start, end) if twice else (start,)
-            for start, end, twice in zip(memory["starts"], ends, memory["twice"], strict=True)
+            (start, end) if twice else (start,) for start, end, twice in zip(tables.starts, ends, tables.twice, strict=True)
         ]
 
-    def stage(self, problem, memory, prediction, x, i, k, noise):
+    def stage(self, problem, tables, prediction, state, i, k, noise):
+        x, first = state.x, state.memory
         if k == 0:
-            clean = memory["first"].clean(prediction, x, i)
-            memory["start"], memory["clean"] = x, clean
-            return combined(memory["euler"][i], x, [clean])
-        second = memory["second"].clean(prediction, x, i)
-        return combined(memory["heun"][i], x, [memory["start"], memory["clean"], second])
+            clean = tables.first.clean(prediction, x, i)
+            return state.to(combined(tables.euler[i], x, (clean,)), FirstStage(x, clean) if tables.twice[i] else None)
+        second = tables.second.clean(prediction, x, i)
+        return state.to(combined(tables.heun[i], x, (first.x, first.clean, second)))

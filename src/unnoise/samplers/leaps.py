@@ -33,6 +33,7 @@ Which rates?  The reversal R^, or one of the family with the same marginals (eq:
 """
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -44,9 +45,44 @@ from unnoise.noise import NoiseSource
 from unnoise.predictions import FinitePrediction, Prediction
 from unnoise.processes import FiniteProcess, Process
 from unnoise.samplers.base import OneStep, Problem
+from unnoise.samplers.state import Memory, State
+from unnoise.shapes import Float
 from unnoise.spaces.finite import LOG_HUGE, leap
 
 EVENTS = 8.0  # per coordinate and step: what a sum of displacements has room for
+
+
+def finite(prediction: Prediction) -> FinitePrediction:
+    """A prediction of categories; an energy says its ratios."""
+    own = prediction.by_leaf()
+    if not isinstance(own, FinitePrediction):
+        raise TypeError(f"a {type(own).__name__} prediction says nothing of categories: predict a Posterior, Ratio, ...")
+    return own
+
+
+def log_rates_of(prediction: FinitePrediction) -> Float[Tensor, "batch *shape states"]:
+    """log of the rates of the reverse process to every destination."""
+    log_rates = prediction.local().log_rates
+    if log_rates is None:
+        raise TypeError(f"the generator of {type(prediction.process).__name__} has no jumps between categories")
+    return log_rates
+
+
+def no_rates(what: str, process: Process) -> str | None:
+    """Why `what`, a method and its verb, finds no rates between categories in a process; None where it does."""
+    if not isinstance(process, FiniteProcess):
+        return f"{what} categories, and {type(process).__name__} has none"
+    if not process.has_generator:
+        return f"{what.split()[0]} needs rates, and a chain by matrices has no generator: use Ancestral"
+    return None
+
+
+@dataclass(frozen=True)
+class FirstLeap(Memory):
+    """Where the step began, and the rates there: kept for its second leap."""
+
+    x: Tensor
+    rates: Tensor
 
 
 class Leap(OneStep):
@@ -62,18 +98,12 @@ class Leap(OneStep):
         self.gamma, self.minimal = gamma, minimal
 
     def refuse(self, process: Process) -> str | None:
-        if not isinstance(process, FiniteProcess):
-            return f"{type(self).__name__} leaps on categories, and {type(process).__name__} has none"
-        if not process.has_generator:
-            return f"{type(self).__name__} needs rates, and a chain by matrices has no generator: use Ancestral"
-        return None
+        return no_rates(f"{type(self).__name__} leaps on", process)
 
     def rates(self, prediction: Prediction) -> Tensor:
         """Rates to every destination, [batch, *shape, states], 0 at the state itself."""
-        prediction = prediction.by_leaf()  # an energy says its ratios
-        assert isinstance(prediction, FinitePrediction)
-        log_reverse = prediction.local().log_rates
-        assert log_reverse is not None
+        prediction = finite(prediction)
+        log_reverse = log_rates_of(prediction)
         if may_read(log_reverse) and bool((log_reverse > LOG_HUGE).any()):
             raise ValueError(
                 f"the rates at t = {prediction.t.max().item():g} are infinite, since alpha is 0 there: start the grid "
@@ -86,34 +116,37 @@ class Leap(OneStep):
         return (reverse - forward).clamp_min(0) if self.minimal else (1 + self.gamma) * reverse + self.gamma * forward
 
     @abstractmethod
-    def law(self, memory: dict, prediction: Prediction, x: Tensor, t: Tensor, s: Tensor, k: int) -> Categorical:
-        """The law of the state after stage k; `memory` holds what earlier stages left."""
+    def law(self, problem: Problem, rates: Tensor, state: State, h: Tensor, k: int) -> Categorical:
+        """The law of the state after stage k of a step of length h, from the rates there; `state` as the stage before left
+        it."""
 
     def stage(
-        self, problem: Problem, memory: dict, prediction: Prediction, x: Tensor, i: int, k: int, noise: NoiseSource
-    ) -> Tensor:
-        moved = self.law(memory, prediction, x, problem.clock[i], problem.clock[i + 1], k).draw(noise)
-        came_from = self.origin(memory, x, k)
-        if came_from is not None:
-            jumps = (moved != came_from).reshape(len(x), -1).sum(1)
-            problem.info.jumps = jumps if problem.info.jumps is None else problem.info.jumps + jumps
-        return moved
+        self, problem: Problem, tables: None, prediction: Prediction, state: State, i: int, k: int, noise: NoiseSource
+    ) -> State:
+        rates = self.rates(prediction)
+        moved = self.law(problem, rates, state, problem.clock[i] - problem.clock[i + 1], k).draw(noise)
+        came_from = self.origin(state, k)
+        counted = state if came_from is None else state.counted(moved, came_from)
+        return counted.to(moved, self.kept(rates, state, k))
 
-    def origin(self, memory: dict, x: Tensor, k: int) -> Tensor | None:
+    def origin(self, state: State, k: int) -> Tensor | None:
         """The state that stage k leaves; None where what it reaches is only looked at."""
-        return x
+        return state.x
 
-    def init(self, problem: Problem) -> dict:
+    def kept(self, rates: Tensor, state: State, k: int) -> Memory | None:
+        """What stage k leaves to the next."""
+        return None
+
+    def tables(self, problem: Problem) -> None:
         problem.info.clipped = torch.zeros((), dtype=torch.float64, device=problem.device)
-        return {"info": problem.info, "steps": problem.steps}
 
-    def cut(self, memory: dict, rates: Tensor) -> Tensor:
+    def cut(self, problem: Problem, rates: Tensor) -> Tensor:
         """Negative rates set to 0; their share of the whole is recorded."""
         kept = rates.clamp_min(0)
-        info = memory.get("info")
-        if info is not None:
+        clipped = problem.info.clipped
+        if clipped is not None:
             lost = (kept - rates).sum() / kept.sum().clamp_min(1e-300)
-            info.clipped = info.clipped + lost / memory["steps"]
+            problem.info.clipped = clipped + lost / problem.steps
         return kept
 
 
@@ -122,13 +155,13 @@ class Euler(Leap):
         super().__init__(gamma, minimal)
         self.hold = hold
 
-    def law(self, memory, prediction, x, t, s, k):
-        rates, h = self.rates(prediction), t - s
+    def law(self, problem, rates, state, h, k):
+        x = state.x
         if self.hold:
             return leap(x, rates, h)
         moved = h * rates
         stay = 1 - moved.sum(-1, keepdim=True)
-        probs = self.cut(memory, moved.scatter(-1, x.unsqueeze(-1), stay))
+        probs = self.cut(problem, moved.scatter(-1, x.unsqueeze(-1), stay))
         return Categorical(log_of(probs / probs.sum(-1, keepdim=True)))
 
 
@@ -137,8 +170,8 @@ class TauLeaping(Leap):
         super().__init__(gamma, minimal)
         self.ordinal = ordinal
 
-    def law(self, memory, prediction, x, t, s, k):
-        rates, h = self.rates(prediction), t - s
+    def law(self, problem, rates, state, h, k):
+        x = state.x
         if self.ordinal:
             return Categorical(log_of(displaced(x, h * rates)))
         events = h * rates.sum(-1, keepdim=True)
@@ -174,18 +207,17 @@ class _TwoLeaps(Leap):
         super().__init__(gamma, minimal)
         self.theta = theta
 
-    def stage_times(self, problem, memory):
+    def stage_times(self, problem, tables):
         return [(t, t - self.theta * (t - s)) for t, s in pairwise(problem.times.tolist())]
 
-    def law(self, memory, prediction, x, t, s, k):
-        rates, h = self.rates(prediction), t - s
-        if k == 0:
-            memory["x"], memory["rates"] = x, rates
-            return leap(x, rates, self.theta * h)
-        return self.second(memory, x, rates, h)
+    def law(self, problem, rates, state, h, k):
+        return self.second(problem, rates, state, h) if k else leap(state.x, rates, self.theta * h)
+
+    def kept(self, rates, state, k):
+        return None if k else FirstLeap(state.x, rates)
 
     @abstractmethod
-    def second(self, memory: dict, x: Tensor, rates: Tensor, h: Tensor) -> Categorical: ...
+    def second(self, problem: Problem, rates: Tensor, state: State, h: Tensor) -> Categorical: ...
 
 
 class ThetaTrapezoidal(_TwoLeaps):
@@ -198,10 +230,10 @@ class ThetaTrapezoidal(_TwoLeaps):
             raise ValueError(f"theta = {theta:g}: choose it in (0, 1)")
         super().__init__(theta, gamma, minimal)
 
-    def second(self, memory, x, rates, h):
-        a = 1 / (2 * self.theta * (1 - self.theta))
-        mixed = (a * rates - (a - 1) * memory["rates"]).scatter(-1, x.unsqueeze(-1), 0.0)
-        return leap(x, self.cut(memory, mixed), (1 - self.theta) * h)
+    def second(self, problem, rates, state, h):
+        a, x = 1 / (2 * self.theta * (1 - self.theta)), state.x
+        mixed = (a * rates - (a - 1) * state.memory.rates).scatter(-1, x.unsqueeze(-1), 0.0)
+        return leap(x, self.cut(problem, mixed), (1 - self.theta) * h)
 
 
 class ThetaRK2(_TwoLeaps):
@@ -214,11 +246,10 @@ class ThetaRK2(_TwoLeaps):
             raise ValueError(f"theta = {theta:g}: choose it in (0, 1]")
         super().__init__(theta, gamma, minimal)
 
-    def second(self, memory, x, rates, h):
-        b = 1 / (2 * self.theta)
-        start = memory["x"]
-        mixed = (b * rates + (1 - b) * memory["rates"]).scatter(-1, start.unsqueeze(-1), 0.0)
-        return leap(start, self.cut(memory, mixed), h)
+    def second(self, problem, rates, state, h):
+        b, first = 1 / (2 * self.theta), state.memory
+        mixed = (b * rates + (1 - b) * first.rates).scatter(-1, first.x.unsqueeze(-1), 0.0)
+        return leap(first.x, self.cut(problem, mixed), h)
 
-    def origin(self, memory, x, k):
-        return memory["x"] if k else None
+    def origin(self, state, k):
+        return state.memory.x if k else None

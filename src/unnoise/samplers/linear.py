@@ -13,8 +13,9 @@ none is read from, or sent to, the device.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from torch import Tensor
 from unnoise.predictions import Clean, ContinuousPrediction, Mean, Prediction
 from unnoise.processes import Gaussian, Process
 from unnoise.samplers.base import OneStep, Problem, on_host
+from unnoise.samplers.state import Memory, State
 from unnoise.schedules import Schedule
 from unnoise.shapes import Float, Int
 
@@ -75,6 +77,37 @@ def ddim_row(m: Moments, i: Tensor, eta: float = 0.0) -> Coefficients:
     return Coefficients(rest / sigma_t, (alpha_s - rest * alpha_t / sigma_t,), noise)
 
 
+@dataclass(frozen=True)
+class Past(Memory):
+    """What a multistep method remembers: where the last step began, and the values read before, newest first."""
+
+    x: Tensor | None = None
+    values: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True)
+class LinearTables:
+    """Every step's coefficients, those of the first step made again, and how predictions are read."""
+
+    table: list[Coefficients]
+    start: Coefficients | None
+    reader: "Reader"
+
+
+def gaussian_of(process: Process, name: str) -> Gaussian:
+    """The process of a run that `refuse` has let pass."""
+    if not isinstance(process, Gaussian):
+        raise TypeError(no_gaussian(name, process))
+    return process
+
+
+def no_gaussian(name: str, process: Process) -> str | None:
+    """Why a method for numbers does not hold for a process; None where it does."""
+    if isinstance(process, Gaussian):
+        return None
+    return f"{name} moves numbers under Gaussian noise, and {type(process).__name__} has none"
+
+
 class LinearMethod(OneStep):
     """Base of methods given by a table."""
 
@@ -96,9 +129,7 @@ class LinearMethod(OneStep):
         return [1] * (len(m.times) - 1)
 
     def refuse(self, process: Process) -> str | None:
-        if not isinstance(process, Gaussian):
-            return f"{type(self).__name__} moves numbers under Gaussian noise, and {type(process).__name__} has none"
-        return None
+        return no_gaussian(type(self).__name__, process)
 
     def table(self, process: Gaussian, times: Tensor, device: torch.device | str = "cpu") -> list[Coefficients]:
         """Every step's coefficients, float64."""
@@ -120,52 +151,55 @@ class LinearMethod(OneStep):
             out.update(zip(steps, row(torch.tensor(steps), n).split(device), strict=True))
         return [out[i] for i in range(len(known))]
 
-    def init(self, problem: Problem) -> dict:
-        process = problem.process
-        assert isinstance(process, Gaussian)
+    def tables(self, problem: Problem) -> LinearTables:
+        process = gaussian_of(problem.process, type(self).__name__)
         m = Moments(process.schedule, problem.times)
         start = self.start(m) if self.order > 2 and problem.steps > 1 else None
-        return {
-            "table": self.table(process, problem.times, problem.device),
-            "start": None if start is None else start.split(problem.device)[0],
-            "reader": Reader(process, problem.times, problem.device),
-            "past": [],
-        }
+        return LinearTables(
+            self.table(process, problem.times, problem.device),
+            None if start is None else start.split(problem.device)[0],
+            Reader(process, problem.times, problem.device),
+        )
+
+    def memory(self, problem: Problem, tables: LinearTables, x: Tensor) -> Past | None:
+        """With one prediction per step nothing is kept."""
+        return None if self.degree == 1 else Past()
 
     def start(self, m: Moments) -> Coefficients | None:
         """The first step again, from values at both its ends (the later one first)."""
         return None
 
-    def stage_times(self, problem, memory):
+    def stage_times(self, problem, tables):
         """A method of order 3 starts with a step of order 2: a second call at its end, and a line through both."""
-        stages = super().stage_times(problem, memory)
-        return stages if memory["start"] is None else [(*stages[0], problem.times[1].item()), *stages[1:]]
+        stages = super().stage_times(problem, tables)
+        return stages if tables.start is None else [(*stages[0], problem.times[1].item()), *stages[1:]]
 
-    def stage(self, problem, memory, prediction, x, i, k, noise):
+    def stage(self, problem, tables, prediction, state: State, i, k, noise):
+        x, memory = state.x, state.memory
         if k == 1:
-            value = self.read(memory, prediction, x, i + 1)
-            return combined(memory["start"], memory["x"], [value, *memory["past"]])
-        row = memory["table"][i]
+            value = self.read(tables, prediction, x, i + 1)
+            return state.to(combined(tables.start, memory.x, (value, *memory.values)), memory)
+        row = tables.table[i]
         if self.degree == 1:  # nothing is kept: the reading is part of the row
-            value, (on_x, on_value) = memory["reader"].linear(prediction, x, i)
+            value, (on_x, on_value) = tables.reader.linear(prediction, x, i)
             weight = row.weights[0]
             out = plus(scaled(row.keep + weight * on_x, x), weight * on_value, value)
         else:
-            past = [self.read(memory, prediction, x, i), *memory["past"]]
-            memory["x"], memory["past"] = x, past[: self.degree]
+            past = (self.read(tables, prediction, x, i), *memory.values)
+            memory = Past(x, past[: self.degree])
             out = combined(row, x, past)
         if row.noise is not None:
             z = noise.normal(tuple(x.shape[1:]), x.dtype)
             covariance = problem.process.covariance
             out = plus(out, row.noise, z if covariance is None else covariance.colour(z))
-        return out
+        return state.to(out, memory)
 
-    def read(self, memory: dict, prediction: Prediction, x: Tensor, i: int) -> Tensor:
+    def read(self, tables: Any, prediction: Prediction, x: Tensor, i: int) -> Tensor:
         """What the table's weights are of: the clean prediction."""
-        return memory["reader"].clean(prediction, x, i)
+        return tables.reader.clean(prediction, x, i)
 
 
-def combined(row: Coefficients, x: Tensor, past: list[Tensor]) -> Tensor:
+def combined(row: Coefficients, x: Tensor, past: Sequence[Tensor]) -> Tensor:
     out = scaled(row.keep, x)
     for weight, value in zip(row.weights, past, strict=False):
         out = plus(out, weight, value)
@@ -181,6 +215,14 @@ def plus(x: Tensor, coefficient: Coefficient, y: Tensor) -> Tensor:
     return x.addcmul_(y, coefficient.to(x.dtype)) if isinstance(coefficient, Tensor) else x.add_(y, alpha=coefficient)
 
 
+def continuous(prediction: Prediction) -> ContinuousPrediction:
+    """A prediction of numbers; an energy says its score."""
+    own = prediction.by_leaf()
+    if not isinstance(own, ContinuousPrediction):
+        raise TypeError(f"a {type(own).__name__} prediction says nothing of numbers: predict Clean, Velocity, Flow, ...")
+    return own
+
+
 class Reader:
     """Clean predictions at the times of a list, by coefficients computed once per kind."""
 
@@ -192,8 +234,7 @@ class Reader:
         """D = on_x x + on_value value from the prediction at times[i]: the value, and the two coefficients."""
         if isinstance(prediction, Clean):
             return prediction.value, (0.0, 1.0)
-        prediction = prediction.by_leaf()  # an energy says its score
-        assert isinstance(prediction, ContinuousPrediction)
+        prediction = continuous(prediction)
         kind = type(prediction)
         if kind is Mean:
             return prediction.to(Clean).value, (0.0, 1.0)  # its coefficients depend on its own pair (s, t)

@@ -16,11 +16,13 @@ time 0, as data that has been observed.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from unnoise.predictions import Prediction, ProductPrediction
-from unnoise.processes import Process, Product
+from unnoise.processes import Process
 from unnoise.samplers.base import OneStep, Problem, Sampler
+from unnoise.samplers.state import Memory, State
 from unnoise.shapes import Tree
 
 
@@ -34,14 +36,29 @@ class Frozen(OneStep):
             raise ValueError(f"at = {at:g} lies outside [0, 1] (0 is data, 1 is noise)")
         self.at = at
 
-    def stage_times(self, problem, memory):
+    def stage_times(self, problem, tables):
         return [()] * problem.steps
 
     def leaf_times(self, problem, times):
         return [self.at] * len(times)
 
-    def stage(self, problem, memory, prediction, x, i, k, noise):
-        return x
+    def stage(self, problem, tables, prediction, state, i, k, noise):
+        return state
+
+
+@dataclass(frozen=True)
+class LeafTables:
+    """Of each leaf by name: its method's own tables, and where that asks the network in each step."""
+
+    own: dict[str, Any]
+    stages: dict[str, list[tuple[float, ...]]]
+
+
+@dataclass(frozen=True)
+class LeafMemories(Memory):
+    """What the methods remember of their leaves, by name."""
+
+    own: dict[str, Memory | None]
 
 
 class Leaves(OneStep):
@@ -68,7 +85,8 @@ class Leaves(OneStep):
 
     def method(self, name: str) -> OneStep:
         method = self.methods.get(name, self.default)
-        assert method is not None
+        if method is None:
+            raise KeyError(f"Leaves has no method for {name!r}: name one, or pass Leaves(Ancestral(), ...) for the others")
         return method
 
     def calls(self, steps, process):
@@ -76,34 +94,38 @@ class Leaves(OneStep):
         return max(self.each(lambda name, method: method.calls(steps, process.leaves[name]) or 0, process).values())
 
     def refuse(self, process: Process) -> str | None:
-        if not isinstance(process, Product):
+        names = list(process.leaves)
+        if not names:
             return f"Leaves steps the leaves of a product, and {type(process).__name__} is none: pass the method itself"
-        unknown = [name for name in self.methods if name not in process.names]
+        unknown = [name for name in self.methods if name not in names]
         if unknown:
-            return f"Leaves names {unknown}; the leaves are {list(process.names)}"
-        missing = [name for name in process.names if name not in self.methods]
+            return f"Leaves names {unknown}; the leaves are {names}"
+        missing = [name for name in names if name not in self.methods]
         if missing and self.default is None:
             return f"Leaves has no method for {missing}: name one for each, or pass Leaves(Ancestral(), ...) for the others"
         reasons = {name: self.method(name).refuse(leaf) for name, leaf in process.leaves.items()}
         return next((f"leaf '{name}': {why}" for name, why in reasons.items() if why), None)
 
-    def each(self, function: Callable[[str, OneStep], Any], process: Product) -> dict[str, Any]:
-        return {name: function(name, self.method(name)) for name in process.names}
+    def each(self, function: Callable[[str, OneStep], Any], process: Process) -> dict[str, Any]:
+        return {name: function(name, self.method(name)) for name in process.leaves}
 
-    def init(self, problem: Problem) -> dict:
-        process = problem.process
-        assert isinstance(process, Product)
-        parts = {name: problem.part(name) for name in process.names}
-        memories = self.each(lambda name, method: method.init(parts[name]), process)
-        stages = self.each(lambda name, method: method.stage_times(parts[name], memories[name]), process)
-        return {"parts": parts, "memories": memories, "stages": stages, "names": process.names}
+    def tables(self, problem: Problem) -> LeafTables:
+        own = self.each(lambda name, method: method.tables(problem.part(name)), problem.process)
+        stages = self.each(lambda name, method: method.stage_times(problem.part(name), own[name]), problem.process)
+        return LeafTables(own, stages)
 
-    def stage_times(self, problem, memory):
+    def memory(self, problem: Problem, tables: LeafTables, x: Tree) -> LeafMemories:
+        own = tables.own
+        return LeafMemories(
+            self.each(lambda name, method: method.memory(problem.part(name), own[name], x[name]), problem.process)
+        )
+
+    def stage_times(self, problem, tables):
         """Those that all leaves share in each step; a shorter list may lack what lies at the step's end."""
         out = []
         for i in range(problem.steps):
             start, end = problem.times[i].item(), problem.times[i + 1].item()
-            own = {name: stages[i] for name, stages in memory["stages"].items() if stages[i]}
+            own = {name: stages[i] for name, stages in tables.stages.items() if stages[i]}
             longest = max(own.values(), key=len, default=(start,))
             for name, times in own.items():
                 if times != longest[: len(times)] or any(t != end for t in longest[len(times) :]):
@@ -121,23 +143,35 @@ class Leaves(OneStep):
         told = self.each(lambda name, method: method.leaf_times(problem.part(name), times), process)
         return times if all(value is times for value in told.values()) else told
 
-    def before(self, problem, memory, x, i):
-        parts, memories = memory["parts"], memory["memories"]
-        return {name: self.method(name).before(parts[name], memories[name], x[name], i) for name in memory["names"]}
+    def before(self, problem, tables, state, i):
+        def of_leaf(name: str, method: OneStep, leaf: State) -> State:
+            return method.before(problem.part(name), tables.own[name], leaf, i)
 
-    def stage(self, problem, memory, prediction: Prediction, x: Tree, i, k, noise):
+        return self.leaf_by_leaf(state, of_leaf)
+
+    def stage(self, problem, tables, prediction: Prediction, state: State, i, k, noise):
         prediction = prediction.by_leaf()  # an energy says its scores and ratios
-        assert isinstance(prediction, ProductPrediction)
-        out = {}
-        for name in memory["names"]:
-            method, stages = self.method(name), memory["stages"][name][i]
-            if k >= len(stages):
-                out[name] = x[name]  # it is there already, or does not move
-                continue
-            out[name] = method.stage(
-                memory["parts"][name], memory["memories"][name], prediction.leaves[name], x[name], i, k, noise.at(name)
-            )
-        return out
+        if not isinstance(prediction, ProductPrediction):
+            raise TypeError(f"a {type(prediction).__name__} prediction has no leaves: predict a dict with one for each leaf")
+        leaves = prediction.leaves
+
+        def of_leaf(name: str, method: OneStep, leaf: State) -> State:
+            if k >= len(tables.stages[name][i]):
+                return leaf  # it is there already, or does not move
+            return method.stage(problem.part(name), tables.own[name], leaves[name], leaf, i, k, noise.at(name))
+
+        return self.leaf_by_leaf(state, of_leaf)
+
+    def leaf_by_leaf(self, state: State, function: Callable[[str, OneStep, State], State]) -> State:
+        """Each leaf's state by its own method; what they count is added up."""
+        memories, x, jumps = cast(LeafMemories, state.memory).own, {}, state.jumps
+        kept = dict(memories)
+        for name, value in state.x.items():
+            leaf = function(name, self.method(name), State(value, memories[name]))
+            x[name], kept[name] = leaf.x, leaf.memory
+            if leaf.jumps is not None:
+                jumps = leaf.jumps if jumps is None else jumps + leaf.jumps
+        return replace(state, x=x, memory=LeafMemories(kept), jumps=jumps)
 
 
 def _list(times: tuple[float, ...]) -> str:

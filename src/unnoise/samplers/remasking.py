@@ -28,6 +28,7 @@ reveal rate alone.
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from math import inf
 
 import torch
@@ -37,8 +38,9 @@ from unnoise.noise import NoiseSource
 from unnoise.predictions import Prediction
 from unnoise.processes import Masking
 from unnoise.samplers.base import OneStep, Problem
-from unnoise.samplers.categorical_ddim import alpha_beta, count_jumps, over
-from unnoise.samplers.reveal import Revealing
+from unnoise.samplers.categorical_ddim import alpha_beta, over
+from unnoise.samplers.reveal import Revealing, masking_of
+from unnoise.samplers.state import Memory, State
 from unnoise.samplers.tokens import Tokens
 from unnoise.shapes import Bool, Float
 
@@ -136,6 +138,28 @@ class Loop(Rule):
         return torch.where(times > self.on, early, torch.where(times < self.off, late, self.hold))
 
 
+@dataclass(frozen=True)
+class Sureness(Memory):
+    """The probability that each token had when it was revealed."""
+
+    sureness: Float[Tensor, "batch *shape"]
+
+
+class ChangePlan(Memory):
+    """Which coordinates of each row are masked, and which revealed, in every step.
+
+    Of each step the flat positions are laid out beforehand, so that the loop does not ask the device how many there are.
+    """
+
+    def __init__(self, remask: list[Bool[Tensor, "batch *shape"]], reveal: list[Bool[Tensor, "batch *shape"]]):
+        self.changes = remask, reveal
+        both = [[step.flatten().nonzero().squeeze(1) for step in part] for part in self.changes]
+        self.steps = list(zip(*both, strict=True))
+
+    def rows(self, index: Tensor) -> "ChangePlan":
+        return ChangePlan(*[[step[index] for step in part] for part in self.changes])
+
+
 class Remasking(Revealing, OneStep):
     """The factorised kernel that remasks by a rule."""
 
@@ -157,58 +181,54 @@ class Remasking(Revealing, OneStep):
         extra = 0.0 if self.rule.by_confidence else sigma * alpha[:-1]
         return sigma, over(beta[:-1] - beta[1:] + extra, beta[:-1], 1.0).clamp(0.0, 1.0)
 
-    def init(self, problem: Problem) -> dict:
-        assert isinstance(problem.process, Masking)
-        chances = torch.stack(torch.broadcast_tensors(*self.chances(problem.process, problem.times)))
-        return {"chances": chances.to(problem.device)}
+    def tables(self, problem: Problem) -> Float[Tensor, "two steps *shape"]:
+        """sigma and the probability to reveal, of every step."""
+        chances = torch.stack(torch.broadcast_tensors(*self.chances(masking_of(problem.process), problem.times)))
+        return chances.to(problem.device)
 
-    def before(self, problem, memory, x, i):
-        if i == 0 and self.rule.by_confidence:
-            memory["sureness"] = torch.ones(x.shape, dtype=torch.float64, device=x.device)
-        elif i == 0:
-            memory["plan"] = self.plan(problem, memory, x)
-        return x
+    def memory(self, problem: Problem, tables: Tensor, x: Tensor) -> Memory:
+        if self.rule.by_confidence:
+            return Sureness(torch.ones(x.shape, dtype=torch.float64, device=x.device))
+        return self.plan(problem, tables, x)
 
     def changes(self, noise: NoiseSource, masked: Bool[Tensor, "batch *shape"], sigma: Tensor, reveal: Tensor) -> Tensor:
         """Whether each coordinate is masked or revealed."""
         return noise.at("whether").uniform(tuple(masked.shape[1:])) < torch.where(masked, reveal, sigma)
 
-    def plan(self, problem: Problem, memory: dict, x: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Of every step the flat positions that are masked, and those that are revealed."""
-        masked, steps = problem.process.movable(x), []
+    def plan(self, problem: Problem, chances: Tensor, x: Tensor) -> ChangePlan:
+        masked, remask, reveal = problem.process.movable(x), [], []
         for i in range(problem.steps):
-            change = self.changes(problem.noise.at("plan", i), masked, *memory["chances"][:, i])
-            both = [(change & part).flatten().nonzero().squeeze(1) for part in (~masked, masked)]
+            change = self.changes(problem.noise.at("plan", i), masked, *chances[:, i])
+            remask.append(change & ~masked)
+            reveal.append(change & masked)
             masked = masked ^ change
-            steps.append((both[0], both[1]))
-        return steps
+        return ChangePlan(remask, reveal)
 
     def stage(
-        self, problem: Problem, memory: dict, prediction: Prediction, x: Tensor, i: int, k: int, noise: NoiseSource
-    ) -> Tensor:
+        self, problem: Problem, tables: Tensor, prediction: Prediction, state: State, i: int, k: int, noise: NoiseSource
+    ) -> State:
+        x, memory = state.x, state.memory
         u = noise.at("token").uniform(tuple(x.shape[1:])).flatten()
         if self.rule.by_confidence:
-            moved = self._by_confidence(problem, memory, prediction, x, i, noise, u)
+            moved, memory = self._by_confidence(problem, tables[:, i], prediction, state, noise, u)
         else:
-            remask, reveal = memory["plan"][i]
-            assert isinstance(problem.process, Masking)
-            moved = x.flatten().index_fill(0, remask, problem.process.mask)
+            remask, reveal = memory.steps[i]  # type: ignore[union-attr]
+            moved = x.flatten().index_fill(0, remask, masking_of(problem.process).mask)
             if len(reveal):
                 moved = moved.scatter(0, reveal, self.tokens.draw(self.logits(prediction, reveal), u[reveal]))
             moved = moved.reshape(x.shape)
-        count_jumps(problem.info, x, moved)
-        return moved
+        return state.counted(moved, x).to(moved, memory)
 
-    def _by_confidence(self, problem, memory, prediction, x, i, noise, u):
+    def _by_confidence(self, problem, chances, prediction, state, noise, u):
         """Which tokens are revealed depends on earlier ones: the head is asked for all, so that nothing is waited for."""
-        masked, sureness = x == problem.process.mask, memory["sureness"]
+        x, sureness = state.x, state.memory.sureness
+        masked = x == problem.process.mask
         weight = torch.where(masked, 0.0, torch.exp(-sureness)).reshape(len(x), -1)
         weight = (weight / weight.sum(1, keepdim=True).clamp_min(1e-300)).reshape(x.shape)
-        sigma, reveal = memory["chances"][:, i]
+        sigma, reveal = chances
         change = self.changes(noise, masked, weight * sigma, reveal)
         logits = self.logits(prediction, torch.arange(x.numel(), device=x.device)).double()
         token = self.tokens.draw(logits, u)
         sure = logits.log_softmax(-1).gather(-1, token.unsqueeze(-1)).exp().reshape(x.shape)
-        memory["sureness"] = torch.where(masked & change, sure, sureness)
         moved = torch.where(masked, token.reshape(x.shape), problem.process.mask)
-        return torch.where(change, moved, x)
+        return torch.where(change, moved, x), Sureness(torch.where(masked & change, sure, sureness))

@@ -10,14 +10,25 @@ t = 0 that is the conditional law.  With finitely many of both it is approximate
 Any process will do: only its kernels are asked.  Under masking, what is known is simply not masked.
 """
 
+from dataclasses import dataclass, replace
+
 import torch
 from torch import Tensor
 
-from unnoise.processes import Masking
 from unnoise.samplers.base import Ancestral, Problem
+from unnoise.samplers.state import Memory
 from unnoise.shapes import Bool
 
 ROUNDS = 8
+
+
+@dataclass(frozen=True)
+class Held(Memory):
+    """What is known of each row: the clean values, where they are, and their noisy ones at the time that is reached."""
+
+    x: Tensor
+    fixed: Bool[Tensor, "batch *shape"]
+    known: Tensor
 
 
 class Replacement(Ancestral):
@@ -29,21 +40,24 @@ class Replacement(Ancestral):
         super().__init__(rounds)
         self.x, self.fixed = torch.where(fixed, x, 0), fixed
 
-    def init(self, problem: Problem) -> dict:
-        if isinstance(problem.process, Masking):
-            return {"known": self.x}
-        return {"known": problem.process.marginal(self.x, problem.clock[0]).draw(problem.noise.at("known"))}
+    def memory(self, problem: Problem, tables: None, x: Tensor) -> Held:
+        values, fixed = self.x, self.fixed
+        if problem.chosen is not None:
+            values, fixed = values[problem.chosen], fixed[problem.chosen]
+        if problem.process.absorbing:
+            return Held(values, fixed, values)
+        return Held(values, fixed, problem.process.marginal(values, problem.clock[0]).draw(problem.noise.at("known")))
 
-    def before(self, problem, memory, x, i):
-        return torch.where(self.fixed, memory["known"], x)
+    def before(self, problem, tables, state, i):
+        held = state.memory
+        return state.to(torch.where(held.fixed, held.known, state.x), held)
 
-    def stage(self, problem, memory, prediction, x, i, k, noise):
-        process, t, s = problem.process, problem.clock[i], problem.clock[i + 1]
-        masking = isinstance(process, Masking)
-        if k == 0 and not masking:
-            memory["known"] = process.posterior(memory["known"], self.x, s, t).draw(noise.at("known"))
-        x = torch.where(self.fixed, memory["known"], prediction.step(s).draw(noise))
+    def stage(self, problem, tables, prediction, state, i, k, noise):
+        process, t, s, held = problem.process, problem.clock[i], problem.clock[i + 1], state.memory
+        if k == 0 and not process.absorbing:
+            held = replace(held, known=process.posterior(held.known, held.x, s, t).draw(noise.at("known")))
+        x = torch.where(held.fixed, held.known, prediction.step(s).draw(noise))
         if k + 1 == self.rounds:
-            return x
+            return state.to(x, held)
         again = process.transition(x, s, t).draw(noise.at("again"))
-        return torch.where(self.fixed, memory["known"], again) if masking else again
+        return state.to(torch.where(held.fixed, held.known, again) if process.absorbing else again, held)

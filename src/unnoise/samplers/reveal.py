@@ -17,19 +17,35 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from unnoise.predictions import FinitePrediction, Posterior, Prediction
+from unnoise.predictions import Posterior, Prediction
 from unnoise.processes import Masking, Process
 from unnoise.samplers.base import After, Problem, Sampler
+from unnoise.samplers.leaps import finite
 from unnoise.samplers.tokens import Tokens
 from unnoise.shapes import Float, Int
 
 Order = Literal["random", "confidence", "margin", "entropy"]
 
 
+def no_masks(name: str, process: Process) -> str | None:
+    """Why a method that reveals does not hold for a process; None where it does."""
+    if process.absorbing:
+        return None
+    return f"{name} reveals masked coordinates, and {type(process).__name__} masks none"
+
+
+def masking_of(process: Process) -> Masking:
+    """A process that masks, as what it is: `mask` and `schedule` are its own."""
+    if not isinstance(process, Masking):
+        raise TypeError(
+            f"{type(process).__name__} says that it is absorbing, but has no `mask` and `schedule`: derive it from Masking"
+        )
+    return process
+
+
 def levels(problem: Problem, x: Tensor) -> Float[Tensor, "batch *shape"]:
     """alpha at each coordinate's reveal, uniform above that of the first time; 2, never, where it is not masked."""
-    process = problem.process
-    assert isinstance(process, Masking)
+    process = masking_of(problem.process)
     start = process.schedule.alpha(problem.times[0])
     u = problem.noise.at("reveal").uniform(tuple(x.shape[1:]))
     start = start.to(u.device)
@@ -42,16 +58,13 @@ class Revealing(Sampler):
         self.tokens = tokens or Tokens()
 
     def refuse(self, process: Process) -> str | None:
-        if not isinstance(process, Masking):
-            return f"{type(self).__name__} reveals masked coordinates, and {type(process).__name__} masks none"
-        return None
+        return no_masks(type(self).__name__, process)
 
     def logits(self, prediction: Prediction, index: Tensor) -> Tensor:
         """Of the masked coordinates at these flat positions; what is not a posterior says the same as ratios to MASK."""
         if isinstance(prediction, Posterior):
             return prediction.logits_at(index)
-        own = prediction.by_leaf()  # an energy says its ratios
-        assert isinstance(own, FinitePrediction)
+        own = finite(prediction)
         ratio = own.log_ratio()[..., : own.process.space.size]
         return ratio.flatten(0, -2)[index]
 
@@ -77,8 +90,7 @@ class Reveal(Revealing):
         return why
 
     def run(self, problem: Problem, x: Tensor, after: After) -> Tensor:
-        process = problem.process
-        assert isinstance(process, Masking)
+        process = masking_of(problem.process)
         alphas = process.schedule.alpha(problem.times).to(problem.device)  # rises along the grid
         level = levels(problem, x)
         if process.schedule.shape:
@@ -95,7 +107,7 @@ class Reveal(Revealing):
                 prediction = problem.predict_rows(x, problem.clock[i], rows)
                 drawn = self.tokens.draw(self.logits(prediction, local), u[index])
                 x = x.reshape(-1).scatter(0, index, drawn).reshape(x.shape)  # a new one: trajectories keep the old
-            after(i, x)
+            after(i, self.told(x))
         problem.info.jumps = plan.jumps
         return x
 
@@ -124,7 +136,7 @@ class Reveal(Revealing):
                 filled = flat.flatten().scatter(0, index, drawn).reshape(flat.shape)
                 reveal = rank < count[active].to(problem.device).unsqueeze(1)
                 x = x.reshape(rows, -1).index_copy(0, chosen_rows, torch.where(reveal, filled, flat)).reshape(shape)
-            after(i, x)
+            after(i, self.told(x))
         return x
 
 
@@ -191,8 +203,7 @@ class FirstHitting(Revealing):
         return process.space.dimension
 
     def run(self, problem: Problem, x: Tensor, after: After) -> Tensor:
-        process, rows = problem.process, len(x)
-        assert isinstance(process, Masking)
+        process, rows = masking_of(problem.process), len(x)
         end = process.schedule.alpha(problem.times[-1]).to(problem.device)
         level = levels(problem, x).reshape(rows, -1)
         sorted_level, order = level.sort(1)
@@ -215,5 +226,5 @@ class FirstHitting(Revealing):
         problem.info.jumps = count
         alphas = process.schedule.alpha(problem.times).to(problem.device)
         for i in range(problem.steps):  # what stood there at the grid's times
-            after(i, torch.where(level < alphas[i + 1], flat, given).reshape(x.shape))
+            after(i, self.told(torch.where(level < alphas[i + 1], flat, given).reshape(x.shape)))
         return flat.reshape(x.shape)

@@ -21,6 +21,7 @@ masking a denoised coordinate is certain and stays; under other noise it falls o
 This has no law, hence no order.
 """
 
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
@@ -30,7 +31,8 @@ from unnoise.noise import NoiseSource
 from unnoise.predictions import Prediction
 from unnoise.processes import FixedNoise, Process
 from unnoise.samplers.base import OneStep, Problem
-from unnoise.samplers.categorical_ddim import alpha_beta, count_jumps, over, raw_log_probs, refuse_other_noise
+from unnoise.samplers.categorical_ddim import alpha_beta, fixed_noise_of, over, raw_log_probs, refuse_other_noise
+from unnoise.samplers.state import Memory, State
 from unnoise.samplers.tokens import Tokens
 from unnoise.shapes import Bool, Float, Int
 
@@ -44,6 +46,22 @@ def best(
     order = kept.long().argsort(dim=1, descending=True, stable=True)
     order = order.gather(1, score.gather(1, order).argsort(dim=1, descending=True, stable=True))
     return order.argsort(1) < count
+
+
+@dataclass(frozen=True)
+class RoutingTables:
+    """alpha_t, beta_t, beta_s, alpha_{t|s}, mu of every step; by score also how many coordinates are denoised at its end."""
+
+    table: Tensor
+    count: Tensor | None
+
+
+@dataclass(frozen=True)
+class Routes(Memory):
+    """Which coordinates are denoised, and how many were to begin with."""
+
+    denoised: Bool[Tensor, "batch d"]
+    given: Int[Tensor, "batch 1"]
 
 
 class Routed(OneStep):
@@ -61,56 +79,61 @@ class Routed(OneStep):
             return "routing by score counts coordinates, which needs one schedule for all of them: use by='random'"
         return why
 
-    def init(self, problem: Problem) -> dict:
-        process = problem.process
-        assert isinstance(process, FixedNoise)
+    def tables(self, problem: Problem) -> RoutingTables:
+        process = fixed_noise_of(problem.process, self)
         alpha, beta = alpha_beta(process, problem.times)
         survives = over(alpha[:-1], alpha[1:], 1.0)  # alpha_{t|s}
         mu = over(beta[1:], beta[:-1], 1.0)
         table = torch.stack([alpha[:-1], beta[:-1], beta[1:], survives, mu]).to(problem.device)
-        memory: dict = {"table": table}
-        if self.by == "score":
-            clean = (process.space.dimension * alpha[1:].flatten() + 0.5).floor().long()
-            memory["count"] = clean.to(problem.device)
-        return memory
+        if self.by != "score":
+            return RoutingTables(table, None)
+        clean = (process.space.dimension * alpha[1:].flatten() + 0.5).floor().long()
+        return RoutingTables(table, clean.to(problem.device))
+
+    def memory(self, problem: Problem, tables: RoutingTables, x: Tensor) -> Routes | None:
+        if self.by != "score":
+            return None
+        denoised = ~problem.process.movable(x).reshape(len(x), -1)
+        return Routes(denoised, denoised.sum(1, keepdim=True))
 
     def stage(
-        self, problem: Problem, memory: dict, prediction: Prediction, x: Tensor, i: int, k: int, noise: NoiseSource
-    ) -> Tensor:
-        shape, process = tuple(x.shape[1:]), problem.process
-        assert isinstance(process, FixedNoise)
+        self,
+        problem: Problem,
+        tables: RoutingTables,
+        prediction: Prediction,
+        state: State,
+        i: int,
+        k: int,
+        noise: NoiseSource,
+    ) -> State:
+        x, process, memory = state.x, fixed_noise_of(problem.process, self), state.memory
+        shape = tuple(x.shape[1:])
         log_p = raw_log_probs(prediction, Tokens())
         u = noise.at("token").uniform(shape).flatten()
         a = self.tokens.draw(log_p.flatten(0, -2), u).reshape(x.shape)
         fresh = process.noise.draw(x, noise.at("noise"))
         chance = noise.at("route").uniform(shape)
         if self.by == "random":
-            keep, renew = self.shares(process, memory, x, a, i)
+            keep, renew = self.shares(process, tables, x, a, i)
             moved = torch.where(chance < renew, fresh, torch.where(chance < renew + keep, x, a))
         else:
-            moved = self._by_score(process, memory, x, a, log_p, fresh, chance, i)
-        count_jumps(problem.info, x, moved)
-        return moved
+            moved, memory = self._by_score(tables, state, a, log_p, fresh, chance, i)
+        return state.counted(moved, x).to(moved, memory)
 
-    def shares(self, process: FixedNoise, memory: dict, x: Tensor, a: Tensor, i: int) -> tuple[Tensor, Tensor]:
+    def shares(self, process: FixedNoise, tables: RoutingTables, x: Tensor, a: Tensor, i: int) -> tuple[Tensor, Tensor]:
         """Of x_t and of p in the kernel given x_0 = a; the rest is that of a."""
-        alpha_t, beta_t, beta_s, survives, mu = memory["table"][:, i]
+        alpha_t, beta_t, beta_s, survives, mu = tables.table[:, i]
         p = process.noise.log_prob(x, torch.float64).exp()
         leave = over(beta_s * (1 - survives) * p, alpha_t + beta_t * p, 0.0)  # lambda
         keep, renew = torch.where(x == a, 1 - leave, mu * survives), torch.where(x == a, leave, mu * (1 - survives))
         return keep, renew
 
-    def _by_score(self, process, memory, x, a, log_p, fresh, chance, i):
-        rows = len(x)
-        if i == 0:
-            memory["denoised"] = ~process.movable(x).reshape(rows, -1)
-            memory["given"] = memory["denoised"].sum(1, keepdim=True)
-        denoised = memory["denoised"]
+    def _by_score(self, tables, state, a, log_p, fresh, chance, i):
+        x, rows, denoised = state.x, len(state.x), state.memory.denoised
         shown = torch.where(denoised, x.reshape(rows, -1), a.reshape(rows, -1))
         # a state that noise adds is no category: it is never denoised, and never shown
         score = log_p.reshape(rows, shown.shape[1], -1).gather(-1, shown.unsqueeze(-1)).squeeze(-1)
-        chosen = best(score, denoised, torch.maximum(memory["given"], memory["count"][i]))
-        survives = memory["table"][3, i]
+        chosen = best(score, denoised, torch.maximum(state.memory.given, tables.count[i]))
+        survives = tables.table[3, i]
         noisy = torch.where(~denoised.reshape(x.shape) & (chance < survives), x, fresh)
-        memory["denoised"] = chosen
-        return torch.where(chosen.reshape(x.shape), shown.reshape(x.shape), noisy)
+        return torch.where(chosen.reshape(x.shape), shown.reshape(x.shape), noisy), replace(state.memory, denoised=chosen)

@@ -1,77 +1,32 @@
 """`un.sample`: draw from a model."""
 
 from collections.abc import Callable
-from typing import Any
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from unnoise.denoiser import AnyDenoiser, base_process
+from unnoise.conditions import Condition, checked
+from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
-from unnoise.predictions.kinds import every_kind
-from unnoise.processes import Chain, Gaussian, Process
+from unnoise.processes import Process
 from unnoise.samplers import grids
-from unnoise.samplers.adaptive import AdaptiveODE
-from unnoise.samplers.base import Ancestral, Info, Problem, Sampler
-from unnoise.shapes import Float, Int, Tree
+from unnoise.samplers.adaptive import AdaptiveODE, no_flow
+from unnoise.samplers.base import Info, Problem, Sampler, Stepping
+from unnoise.samplers.defaults import default_sampler
+from unnoise.samplers.run_grid import Grid, grid_of, steps_within
+from unnoise.samplers.starts import checked_starts, staggered
+from unnoise.samplers.state import State, StopSampling, Told
+from unnoise.shapes import Int, Tree
 from unnoise.tree import batch_size, first_leaf, map_leaves
 
-Callback = Callable[[int, float, Tree], None]
+Callback = Callable[[int, float, State], State | None]
 
 
-def grid_of(
-    denoiser: AnyDenoiser,
-    steps: int | None,
-    grid: grids.TimeGrid | Tensor | list[float] | None,
-    start: float,
-    end: float | None,
-) -> Float[Tensor, "times"]:
-    """The falling times of a run: as given, a chain's own, or `steps` of them between start and end."""
-    chain = denoiser.process if isinstance(denoiser.process, Chain) else None
-    grid = grid.values if isinstance(grid, grids.GivenTimes) else grid
-    own_ends = grid is not None and not isinstance(grid, grids.TimeGrid)
-    if (own_ends or chain is not None) and (start != 1.0 or end is not None):
-        whose = "the grid" if own_ends else "the chain"
-        raise ValueError(f"start = {start:g}, end = {end}, but {whose} has its own ends: pass the times as grid=[...]")
-    if grid is not None and not isinstance(grid, grids.TimeGrid):
-        if steps is not None and steps != len(grid) - 1:
-            raise ValueError(f"steps = {steps}, but the grid has {len(grid) - 1}: pass one of the two")
-        times = grids.checked(torch.as_tensor(grid, dtype=torch.float64))
-        if chain is not None:
-            positions = chain.index(times).flip(0)
-            if not torch.equal(positions, torch.arange(int(positions[0]), int(positions[0]) + len(times))):
-                _refuse_tied(denoiser, len(times) - 1)
-        return times
-    if steps is not None and steps < 1:
-        raise ValueError(f"steps = {steps}: at least one is needed")
-    if chain is not None:
-        if grid is not None:
-            raise ValueError("a chain has its own grid: pass `steps` for an even sub-grid of it, or some of its times")
-        own = chain.grid.flip(0)
-        if steps is None or steps == chain.steps:
-            return own
-        if steps > chain.steps:
-            raise ValueError(f"steps = {steps}, but the chain has {chain.steps}: a sub-grid has fewer")
-        _refuse_tied(denoiser, steps)
-        return own[torch.linspace(0, chain.steps, steps + 1, dtype=torch.float64).round().long()]
-    process = base_process(denoiser.process)
-    low = 0.0 if end is None else end
-    if not 0 <= low < start <= 1:
-        raise ValueError(f"start = {start:g}, end = {low:g}: sampling runs from noise to data, 0 <= end < start <= 1")
-    rule = grid or grids.Even()
-    return grids.checked(rule.times(process, 128 if steps is None else steps, start, low))
-
-
-def _refuse_tied(denoiser: AnyDenoiser, steps: int) -> None:
-    """A kind that speaks of one step of the chain has nothing to say of a longer one."""
-
-    names = [kind.__name__ for kind in every_kind(denoiser.kinds) if kind.tied_to_grid]
-    if names:
-        raise ValueError(
-            f"a {names[0]} prediction belongs to the chain's own steps, and this grid of {steps} leaves some out: "
-            f"run every step, or predict another kind"
-        )
+def seed_of(seed: int | None) -> int:
+    """The seed itself; None is a fresh one, from torch's global generator."""
+    return int(torch.randint(2**62, ())) if seed is None else int(seed)
 
 
 def refused(sampler: Sampler, process: Process) -> None:
@@ -85,27 +40,44 @@ def _moved(x: Tree, dtype: torch.dtype | None, device: torch.device | str | None
     return map_leaves(lambda v: v.to(device=device, dtype=dtype if v.dtype.is_floating_point else None), x)
 
 
-def steps_within(budget: int, sampler: Sampler, denoiser: AnyDenoiser) -> int:
-    """The most steps that a run can take with this many network calls."""
-    process = base_process(denoiser.process)
-    needed = sampler.calls(1, process)
-    if needed is None:
-        raise ValueError(f"calls = {budget}, but {type(sampler).__name__} does not know its calls beforehand: pass steps")
-    if budget < needed:
-        raise ValueError(f"calls = {budget}, but {type(sampler).__name__} needs {needed} for a single step")
-    most = denoiser.process.steps if isinstance(denoiser.process, Chain) else budget
-    return next(n for n in range(min(budget, most), 0, -1) if (sampler.calls(n, process) or 0) <= budget)
+def chosen(
+    denoiser: AnyDenoiser, steps: int | None, sampler: Sampler | None, grid: Grid, calls: int | None, tolerance: float | None
+) -> tuple[Sampler, int | None]:
+    """The method and its number of steps (None: as the grid says), as asked for or the process's own."""
+    process = denoiser.process
+    given = {"steps": steps, "calls": calls, "tolerance": tolerance}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise ValueError(f"{' and '.join(named)} are two ways to say how finely to sample: pass one")
+    if tolerance is not None:
+        sampler = _adaptive(tolerance, sampler, process.base)
+    if sampler is None:
+        plan = default_sampler(process, _wanted(denoiser, steps, grid, calls))
+        sampler, steps = plan.sampler, plan.steps if grid is None and calls is None else steps
+    refused(sampler, process.base)
+    if calls is not None:
+        steps = steps_within(calls, sampler, denoiser)
+    elif steps is None and grid is None and isinstance(sampler, AdaptiveODE):
+        steps = 1  # its own steps are inside
+    return sampler, steps
 
 
-def chosen(sampler: Sampler | None, tolerance: float | None, process: Process) -> Sampler:
-    """The method asked for; a tolerance asks for adaptive steps."""
-    if tolerance is None:
-        return sampler or Ancestral()
+def _wanted(denoiser: AnyDenoiser, steps: int | None, grid: Grid, calls: int | None) -> int | None:
+    """How many steps the default method should be good for; None: as many as it likes."""
+    if calls is not None:
+        return max(1, calls // denoiser.passes)
+    if grid is None or isinstance(grid, grids.TimeGrid) and not isinstance(grid, grids.GivenTimes):
+        return steps
+    return len(grid.values if isinstance(grid, grids.GivenTimes) else grid) - 1
+
+
+def _adaptive(tolerance: float, sampler: Sampler | None, process: Process) -> Sampler:
+    """A tolerance asks for adaptive steps."""
     if sampler is not None:
         raise ValueError(
             f"tolerance = {tolerance:g} chooses AdaptiveODE(): leave out {type(sampler).__name__}, or pass its steps"
         )
-    if not isinstance(process, Gaussian):
+    if process.leaves or no_flow(process, "AdaptiveODE"):
         raise ValueError(
             f"tolerance = {tolerance:g} is for numbers, whose probability flow has adaptive steps; on "
             f"{type(process).__name__} pass steps, a budget of calls, or a method that is exact"
@@ -113,80 +85,150 @@ def chosen(sampler: Sampler | None, tolerance: float | None, process: Process) -
     return AdaptiveODE(rtol=tolerance, atol=tolerance)
 
 
-@torch.no_grad()
+def row_numbers(rows: Tensor | None, first: int, count: int, device: torch.device | str) -> Int[Tensor, "rows"]:
+    """Which samples these are."""
+    if rows is None:
+        return torch.arange(first, first + count, device=device)
+    if len(rows) != count or first:
+        raise ValueError(f"rows has {len(rows)} numbers and first = {first}: pass one number for each of {count} samples")
+    return rows
+
+
+def gone_on(new: State, state: State, sampler: Sampler, process: Process) -> State:
+    """What a callback wants the run to go on from, if it can."""
+    if not isinstance(sampler, Stepping):
+        raise TypeError(state.why if isinstance(state, Told) else sampler.told(state.x).why)
+    if not isinstance(new, State):
+        raise TypeError(
+            f"the callback returned a {type(new).__name__}: return None to go on, or a state, such as "
+            f"dataclasses.replace(state, x=...) or state.rows(index)"
+        )
+    process.state_space.check(new.x, "x")
+    if batch_size(new.x) != batch_size(state.x):
+        raise ValueError(
+            f"the callback returned {batch_size(new.x)} rows, but the run has {batch_size(state.x)}: as many go on as there "
+            f"are; run others by themselves, un.sample(x=...)"
+        )
+    return new
+
+
 def sample(
     denoiser: AnyDenoiser,
     n: int | None = None,
     steps: int | None = None,
     sampler: Sampler | None = None,
-    grid: grids.TimeGrid | Tensor | list[float] | None = None,
-    seed: int = 0,
+    grid: Grid = None,
+    seed: int | None = None,
     *,
     calls: int | None = None,
     tolerance: float | None = None,
-    start: float = 1.0,
+    start: float | Tensor = 1.0,
     end: float | None = None,
     x: Tree | None = None,
+    condition: Condition | None = None,
     first: int = 0,
     rows: Int[Tensor, "rows"] | None = None,
     trajectory: bool = False,
     callback: Callback | None = None,
     progress: bool = False,
+    grad: bool = False,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
-    **condition: Any,
 ) -> tuple[Tree, Info]:
     """Draw n samples; returns them with a record of the run.
 
-    Sample i is a function of (seed, first + i) alone, or of (seed, rows[i]), whatever the batch.  `x`
-    starts from given states, not the prior, where and in which precision they are.
-    How finely: `steps`, or `calls`, the most network calls, or on numbers a `tolerance`, by which steps are chosen for each
-    sample by itself.  `grid` is a rule of `samplers.grids`, or falling times.  `callback(i, t, x)` is called after each
-    step.
+    Without a sampler the process's own method is used (`samplers.default_sampler`).  Sample i is a function of
+    (seed, first + i) alone, or of (seed, rows[i]), whatever the batch; without a seed each run has a fresh one, `info.seed`.
+    `x` starts from given states, not the prior, where and in which precision they are; `start` is the time they stand at,
+    one for all or one per row (`samplers.starts`).  `condition` is what the network is told (`unnoise.conditions`).
+
+    How finely: `steps`, or `calls`, the most evaluations of the network, or on numbers a `tolerance`, by which steps are
+    chosen for each sample by itself.  `grid` is a rule of `samplers.grids`, or falling times.
+
+    `callback(i, t, state)` is called after each step, when time t is reached.  It may return a state to go on from: edited,
+    dataclasses.replace(state, x=...), or with rows exchanged, state.rows(index); raising `StopSampling` ends the run there.
+
+    With `grad=True` the run can be differentiated, by x, the condition and the network's weights.
     """
+    sampler, steps = chosen(denoiser, steps, sampler, grid, calls, tolerance)
+    if grad and not sampler.differentiable:
+        raise ValueError(f"grad = True, but {type(sampler).__name__} looks at values as it goes: use DDIM or DPMSolverPP")
+    with nullcontext() if grad else torch.no_grad():
+        x, problem = _begun(denoiser, n, x, grid_of(denoiser, steps, grid, start, end), seed, first, rows, dtype, device)
+        problem.condition = checked(condition, batch_size(x))
+        starts = None
+        if isinstance(start, Tensor) and start.ndim:
+            starts = checked_starts(start, problem.times, batch_size(x))
+        if batch_size(x) == 0:
+            problem.info.trajectory = [x] * len(problem.times) if trajectory else None
+            return x, problem.info
+        return _run(sampler, problem, x, starts, trajectory, callback, progress)
+
+
+def _begun(
+    denoiser: AnyDenoiser,
+    n: int | None,
+    x: Tree | None,
+    times: Tensor,
+    seed: int | None,
+    first: int,
+    rows: Tensor | None,
+    dtype: torch.dtype | None,
+    device: torch.device | str | None,
+) -> tuple[Tree, Problem]:
+    """The first states: as given, or drawn from the prior."""
     process = denoiser.process
-    given = {"steps": steps, "calls": calls, "tolerance": tolerance}
-    named = [name for name, value in given.items() if value is not None]
-    if len(named) > 1:
-        raise ValueError(f"{' and '.join(named)} are two ways to say how finely to sample: pass one")
-    sampler = chosen(sampler, tolerance, base_process(process))
-    refused(sampler, base_process(process))
-    if calls is not None:
-        steps = steps_within(calls, sampler, denoiser)
-    elif steps is None and grid is None and isinstance(sampler, AdaptiveODE):
-        steps = 1  # its own steps are inside
     if (n is None) == (x is None):
         raise ValueError("pass n, how many samples to draw, or x, the states to start from")
     if n is not None and n < 0:
         raise ValueError(f"n = {n} must not be negative")
-    times = grid_of(denoiser, steps, grid, start, end)
     if x is not None:
         x = _moved(process.state_space.check(x, "x"), dtype, device)
-        device = first_leaf(x).device
+        where = first_leaf(x).device
     else:
-        dtype, device = dtype or denoiser.dtype, denoiser.device if device is None else torch.device(device)
+        dtype, where = dtype or denoiser.dtype, torch.device(device) if device is not None else denoiser.device
     count = batch_size(x) if n is None else n
-    if rows is None:
-        rows = torch.arange(first, first + count, device=device)
-    elif len(rows) != count or first:
-        raise ValueError(f"rows has {len(rows)} numbers and first = {first}: pass one number for each of {count} samples")
-    noise = NoiseSource(seed, rows, device)
+    key = seed_of(seed)
+    noise = NoiseSource(key, row_numbers(rows, first, count, where), where)
     if x is None:
-        x = process.prior(count, dtype, device).draw(noise.at("prior"))
-    problem = Problem(denoiser, times, noise, condition)
-    if count == 0:
-        problem.info.trajectory = [x] * len(times) if trajectory else None
-        return x, problem.info
-    states = [x]
+        x = process.prior(count, dtype, where).draw(noise.at("prior"))
+    return x, Problem(denoiser, times, noise, {}, info=Info(times=times, seed=key))
+
+
+def _run(
+    sampler: Sampler,
+    problem: Problem,
+    x: Tree,
+    starts: Tensor | None,
+    trajectory: bool,
+    callback: Callback | None,
+    progress: bool,
+) -> tuple[Tree, Info]:
+    """The loop, with what is wanted of it on its way."""
+    info, states = problem.info, [x]
     with tqdm(total=problem.steps, desc="sampling", disable=not progress, leave=False) as bar:
 
-        def after(i: int, x: Tree) -> None:
-            if trajectory:
-                states.append(x)
-            if callback is not None:
-                callback(i, float(times[i + 1]), x)
-            bar.update()
+        def after(i: int, state: State) -> State | None:
+            reached, new = float(problem.times[i + 1]), None
+            try:
+                new = None if callback is None else callback(i, reached, state)
+                new = None if new is None else gone_on(new, state, sampler, problem.process)
+            except StopSampling:
+                info.stopped = reached
+                raise
+            finally:
+                if not trajectory:
+                    states.clear()
+                states.append((state if new is None else new).x)
+                bar.update()
+            return new
 
-        x = sampler.run(problem, x, after)
-    problem.info.trajectory = states if trajectory else None
-    return x, problem.info
+        try:
+            if starts is None or bool((starts == problem.times[0]).all()):
+                x = sampler.run(problem, x, after)
+            else:
+                x = staggered(sampler, problem, x, starts, after)
+        except StopSampling:
+            x = states[-1]
+    info.trajectory = states if trajectory else None
+    return x, info

@@ -1,49 +1,35 @@
 """Samples of a trained run: in batches, on the device there is, given what is known."""
 
-from inspect import isabstract, signature
 from typing import Any
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from unnoise import samplers
 from unnoise.data.base import Format
 from unnoise.denoiser import Denoiser, base_process
 from unnoise.noise import NoiseSource
 from unnoise.processes import Masking, Process, Product
-from unnoise.samplers import Ancestral, FromGenerator, Frozen, Info, Leaves, OneStep, Sampler, sample
+from unnoise.samplers import (
+    Ancestral,
+    FromGenerator,
+    Frozen,
+    Info,
+    Leaves,
+    OneStep,
+    Plan,
+    Sampler,
+    default_sampler,
+    default_steps,
+    sample,
+)
 from unnoise.samplers.leaps import Leap
+from unnoise.samplers.registry import choices
 from unnoise.samplers.replacement import ROUNDS, Replacement
 from unnoise.shapes import Tree
-from unnoise.training.recipes import Drawing, drawing, steps_of
 from unnoise.tree import batch_size, map_leaves
 
 LAST = 1 << 39  # what the seed of the last step differs by
-
-
-def choices() -> dict[str, type[Sampler]]:
-    """The samplers that can be named: those that need no argument, without the methods of a product's leaves."""
-    found = {name: getattr(samplers, name) for name in samplers.__all__}
-    kinds = {name: kind for name, kind in found.items() if isinstance(kind, type) and issubclass(kind, Sampler)}
-    return {name: kind for name, kind in kinds.items() if kind not in (Frozen, Leaves) and not _asks(kind)}
-
-
-def _asks(kind: type[Sampler]) -> bool:
-    """Whether something is missing: a method, or an argument without a default."""
-    needed = [p for p in signature(kind).parameters.values() if p.default is p.empty]
-    return isabstract(kind) or bool(needed)
-
-
-def method_named(name: str) -> Sampler:
-    """A sampler by its name, from those that need no argument."""
-    known = choices()
-    if name in known:
-        return known[name]()
-    found = getattr(samplers, name, None)
-    if isinstance(found, type) and issubclass(found, Sampler) and not isabstract(found) and found not in (Frozen, Leaves):
-        raise ValueError(f"the sampler {name} needs arguments: use it from Python, or choose from {', '.join(known)}")
-    raise ValueError(f"there is no sampler {name!r}: choose from {', '.join(known)}")
 
 
 def _check_fits(sampler: Sampler, process: Process) -> None:
@@ -97,10 +83,10 @@ def draw(
         raise ValueError(f"batch = {batch}: at least one is needed")
     if calls is not None and calls < 1:
         raise ValueError(f"calls = {calls}: at least one is needed")
-    plan = drawing(denoiser.process, steps if calls is None else calls)
+    plan = default_sampler(denoiser.process, steps if calls is None else calls)
     if sampler is not None:
         _check_fits(sampler, denoiser.process)
-        plan = Drawing(sampler, steps_of(denoiser.process) if steps is None else steps)
+        plan = Plan(sampler, default_steps(denoiser.process) if steps is None else steps)
         calls = _kept_back(calls, sampler, denoiser.process)
     if given and format.kind != "table":
         raise ValueError(
@@ -109,7 +95,7 @@ def draw(
         )
     known = format.given(given) if given else {}  # type: ignore[attr-defined]
     if known:
-        plan = Drawing(_holding(plan.sampler, denoiser, list(known)), plan.steps)
+        plan = Plan(_holding(plan.sampler, denoiser, list(known)), plan.steps)
     total, parts = Info(), []
     for first in tqdm(range(0, n, batch), unit="batch", disable=not progress or n <= batch, leave=False):
         count = min(batch, n - first)
@@ -200,7 +186,7 @@ def fill(
     """
     where, process = device_of(device), denoiser.process
     denoiser = denoiser.to(where)
-    plan = drawing(process, steps)
+    plan = default_sampler(process, steps)
     out, total = map_leaves(Tensor.clone, x), Info()
     for pattern, rows in _patterns(process, fixed).items():
         approximate = PARTLY in pattern

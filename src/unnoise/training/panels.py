@@ -15,9 +15,8 @@ from torch import Tensor
 from unnoise.data.arrays import Array
 from unnoise.data.base import Format
 from unnoise.denoiser import Denoiser
-from unnoise.samplers import sample
+from unnoise.samplers import default_sampler, sample
 from unnoise.training.config import TrainConfig
-from unnoise.training.recipes import drawing
 from unnoise.tree import map_leaves
 
 SHARE = 0.05
@@ -66,7 +65,7 @@ class Panels:
     def draw(self, denoiser: Denoiser, step: int, clock: Callable[[], float] = perf_counter) -> Path:
         """Draw with the weights as they are, and write the file."""
         began, training = clock(), denoiser.training
-        plan = drawing(denoiser.process, self.config.sample_steps)
+        plan = default_sampler(denoiser.process, self.config.sample_steps)
         x, _ = sample(denoiser.eval(), self.config.samples, plan.steps, sampler=plan.sampler, seed=self.config.seed)
         denoiser.train(training)
         self.folder.mkdir(exist_ok=True)

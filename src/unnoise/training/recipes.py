@@ -1,32 +1,17 @@
-"""Defaults that need no option: what to train for each kind of data, and how to draw from it."""
+"""Defaults that need no option: what to train for each kind of data."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from unnoise.data.arrays import Array
 from unnoise.data.base import Format
-from unnoise.denoiser import base_process
 from unnoise.kernels.noise import available
 from unnoise.networks.base import described
 from unnoise.networks.presets import default_network
 from unnoise.predictions import default_kind
-from unnoise.processes import Gaussian, Masking, Process, Product
-from unnoise.samplers import Ancestral, DPMSolverPP, FirstHitting, Leaves, Reveal, Sampler
-from unnoise.samplers.base import OneStep
 from unnoise.training.config import RunConfig, TrainConfig
 from unnoise.training.schedules import scheduled
-
-FEW = 64  # masked coordinates that are revealed one by one
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A method and how many steps it takes."""
-
-    sampler: Sampler
-    steps: int
 
 
 def preset_for(device: torch.device | str) -> str:
@@ -99,33 +84,3 @@ def recipe(
     if options.get("steps") is not None or options.get("epochs") is not None:
         chosen["minutes"] = options.get("minutes")
     return RunConfig.of(TrainConfig.from_json(chosen), format, described(network), default_kind(process), schedule)
-
-
-def drawing(process: Process, steps: int | None = None) -> Drawing:
-    """How to sample unless told: exactly where that is cheap, else by a good method for the space."""
-    if steps is not None and steps < 1:
-        raise ValueError(f"steps = {steps}: at least one is needed")
-    process = base_process(process)
-    if isinstance(process, Gaussian):
-        # of images, in steps enough, the reverse process itself: its noise makes up for what the network gets wrong
-        own = len(process.space.shape) > 1 and (steps is None or steps >= 64)
-        return Drawing(Ancestral(), steps or 128) if own else Drawing(DPMSolverPP(2), steps or 64)
-    if isinstance(process, Masking):
-        length = process.space.dimension
-        exact = steps is None and length <= FEW
-        return Drawing(FirstHitting(), 1) if exact else Drawing(Reveal(), steps or min(length, 1024))
-    if isinstance(process, Product):
-        # two columns revealed in one step are drawn as if independent: steps so many that few are
-        fine = min(512, max(64, 32 * process.space.dimension))
-        return Drawing(Leaves(**{name: _stepping(leaf) for name, leaf in process.leaves.items()}), steps or fine)
-    return Drawing(Ancestral(), steps or 256)
-
-
-def steps_of(process: Process) -> int:
-    """How many steps a method takes that is named, unless told: as many as ours, and where ours has none FEW."""
-    plan = drawing(process)
-    return FEW if isinstance(plan.sampler, FirstHitting) else plan.steps
-
-
-def _stepping(process: Process) -> OneStep:
-    return DPMSolverPP(2) if isinstance(process, Gaussian) else Ancestral()

@@ -1,0 +1,93 @@
+"""How to sample unless told: each process's own method and number of steps.
+
+Exactly where that is cheap, else by a good method for the space.  The question is open: a process defined elsewhere answers
+by registering,
+
+    @un.samplers.default_sampler.register
+    def _(process: MyProcess, steps: int | None = None) -> Plan:
+        return Plan(MyMethod(), steps or 100)
+
+and without an answer is drawn by `Ancestral`, which asks for nothing but the process's kernels.
+"""
+
+from dataclasses import dataclass
+from functools import singledispatch
+
+from unnoise.processes import Chain, Gaussian, Masking, Process, Product
+from unnoise.samplers.base import Ancestral, OneStep, Sampler
+from unnoise.samplers.exponential import DPMSolverPP
+from unnoise.samplers.products import Leaves
+from unnoise.samplers.reveal import FirstHitting, Reveal
+
+FEW = 64  # masked coordinates that are revealed one by one
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A method and how many steps it takes."""
+
+    sampler: Sampler
+    steps: int
+
+
+@singledispatch
+def default_sampler(process: Process, steps: int | None = None) -> Plan:
+    """The method for a process, and its number of steps; with `steps` the method for so many."""
+    if not isinstance(process, Process):
+        raise TypeError(
+            f"{process!r} is a {type(process).__name__}: a sampler belongs to a process, such as un.Masking(...)"
+        )
+    return Plan(Ancestral(), _at_least_one(steps) or 256)
+
+
+@singledispatch
+def default_leaf_method(process: Process) -> OneStep:
+    """The method of a leaf of a product, which goes by the common steps and is asked once in each; open likewise."""
+    return Ancestral()
+
+
+@default_leaf_method.register
+def _(process: Gaussian) -> OneStep:
+    return DPMSolverPP(2)
+
+
+@default_sampler.register
+def _(process: Gaussian, steps: int | None = None) -> Plan:
+    # of images, in steps enough, the reverse process itself: its noise makes up for what the network gets wrong
+    steps = _at_least_one(steps)
+    own = len(process.space.shape) > 1 and (steps is None or steps >= 64)
+    return Plan(Ancestral(), steps or 128) if own else Plan(DPMSolverPP(2), steps or 64)
+
+
+@default_sampler.register
+def _(process: Masking, steps: int | None = None) -> Plan:
+    steps, length, exact = _at_least_one(steps), process.space.dimension, FirstHitting()
+    if steps is None and length <= FEW and exact.refuse(process) is None:
+        return Plan(exact, 1)
+    return Plan(Reveal(), steps or min(length, 1024))
+
+
+@default_sampler.register
+def _(process: Product, steps: int | None = None) -> Plan:
+    # two columns revealed in one step are drawn as if independent: steps so many that few are
+    fine = min(512, max(64, 32 * process.space.dimension))
+    methods = {name: default_leaf_method(leaf) for name, leaf in process.leaves.items()}
+    return Plan(Leaves(**methods), _at_least_one(steps) or fine)
+
+
+@default_sampler.register
+def _(process: Chain, steps: int | None = None) -> Plan:
+    """The chain is the model: its own kernels, on its own grid."""
+    return Plan(Ancestral(), _at_least_one(steps) or process.steps)
+
+
+def default_steps(process: Process) -> int:
+    """How many steps a method takes that is named, unless told: as many as the default, and where that has none FEW."""
+    plan = default_sampler(process)
+    return FEW if isinstance(plan.sampler, FirstHitting) else plan.steps
+
+
+def _at_least_one(steps: int | None) -> int | None:
+    if steps is not None and steps < 1:
+        raise ValueError(f"steps = {steps}: at least one is needed")
+    return steps
