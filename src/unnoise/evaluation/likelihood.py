@@ -51,7 +51,7 @@ TOLERANCE = 1e-4  # of the flow's solver, per coordinate and step: far below the
 
 
 def device_of_network(denoiser: AnyDenoiser) -> torch.device:
-    return next((p.device for p in denoiser.parameters()), torch.device("cpu"))
+    return denoiser.device
 
 
 @torch.no_grad()
