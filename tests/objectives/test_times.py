@@ -256,7 +256,9 @@ def test_counting_belongs_to_masking_with_one_schedule():
 # -- chains -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", [None, rules.UniformTimes(), un.Stratified(), un.Importance()], ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize(
+    "rule", [None, rules.UniformTimes(), un.Stratified(), un.Importance()], ids=lambda r: type(r).__name__
+)
 @pytest.mark.parametrize("family", ["gaussian", "uniform", "masking"])
 def test_a_random_step_of_a_chain_estimates_the_sum_over_all(family, rule):
     """Each rule's own weights belong to it in discrete time too; the expectation over x_t is exact, the step is drawn."""

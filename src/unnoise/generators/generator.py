@@ -192,28 +192,34 @@ def _whitened(function: Function, x: Tree, path: tuple[str, ...], covariance: Co
 
 
 def _derivatives(phi: Function, x: Tree, path: tuple[str, ...], second: bool = True) -> tuple[Tensor, Tensor]:
-    """Gradient and diagonal of the Hessian of phi in one Euclidean leaf."""
+    """Gradient and diagonal of the Hessian of phi in one Euclidean leaf; differentiable again where the leaf is."""
     with torch.inference_mode(False), torch.enable_grad():
-        leaf = pick(x, path).detach().clone().requires_grad_()
+        leaf, again = _leaf(pick(x, path))
         value = phi(replace(x, path, leaf))
         if not value.requires_grad:
             return torch.zeros_like(leaf), torch.zeros_like(leaf)
-        gradient = torch.autograd.grad(value.sum(), leaf, create_graph=second)[0]
+        gradient = torch.autograd.grad(value.sum(), leaf, create_graph=second or again)[0]
         if not second:
             return gradient, gradient
         columns = []
         for column in _flat(gradient).unbind(1):
-            again = torch.autograd.grad(column.sum(), leaf, retain_graph=True)[0] if column.requires_grad else 0 * leaf
-            columns.append(again)
+            known = column.requires_grad
+            columns.append(torch.autograd.grad(column.sum(), leaf, None, True, again)[0] if known else 0 * leaf)
         k = range(len(columns))
         diagonal = torch.stack([columns[i].reshape(len(leaf), -1)[:, i] for i in k], 1).reshape(leaf.shape)
-        return gradient.detach(), diagonal.detach()
+        return (gradient, diagonal) if again else (gradient.detach(), diagonal.detach())
+
+
+def _leaf(x: Tensor) -> tuple[Tensor, bool]:
+    """A leaf to differentiate by, and whether what follows is differentiated again: the drift of a reversed generator
+    holds a score, and its adjoint the derivative of that."""
+    return (x, True) if x.requires_grad else (x.detach().clone().requires_grad_(), False)
 
 
 def _diagonal(field: Function, x: Tree, path: tuple[str, ...], order: int) -> Tensor:
     """d^order field_k / dx_k^order for each coordinate k of one Euclidean leaf."""
     with torch.inference_mode(False), torch.enable_grad():
-        leaf = pick(x, path).detach().clone().requires_grad_()
+        leaf, again = _leaf(pick(x, path))
         value = field(replace(x, path, leaf)).reshape(len(leaf), -1)
         out = []
         for i in range(value.shape[1]):
@@ -223,5 +229,5 @@ def _diagonal(field: Function, x: Tree, path: tuple[str, ...], order: int) -> Te
                     entry = torch.zeros_like(entry)
                     break
                 entry = torch.autograd.grad(entry.sum(), leaf, create_graph=True)[0].reshape(len(leaf), -1)[:, i]
-            out.append(entry.detach())
+            out.append(entry if again else entry.detach())
         return torch.stack(out, 1).reshape(leaf.shape)

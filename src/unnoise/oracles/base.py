@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from unnoise.denoiser import AnyDenoiser, Kinds, base_process, clock_of, resolve_kinds
+from unnoise.denoiser import AnyDenoiser, Kinds, clock_of, resolve_kinds
 from unnoise.noise import NoiseSource
 from unnoise.objectives.decoders import ExactDecoder
 from unnoise.predictions import Energy, Prediction, ProductPrediction, RawPosterior
@@ -43,7 +43,7 @@ class Oracle(AnyDenoiser):
     def forward(self, x_t: Tree, t: Tree, **condition: Any) -> Prediction:
         x_t = self.process.state_space.check(x_t, "x_t")
         leaf = first_leaf(x_t)
-        process = base_process(self.process)
+        process = self.process.base
         clock = clock_of(t, process, leaf.shape[0], leaf.device)
         if self.kinds is Energy:
             return Energy(lambda x, rows: self.log_marginal(x, _at(clock, rows)), process, x_t, clock)
@@ -57,7 +57,7 @@ class Oracle(AnyDenoiser):
             return prediction
         options: dict[str, Any] = {}
         if kind.tied_to_grid:
-            if not isinstance(self.process, Chain):
+            if not isinstance(self.process, Chain):  # whose times have one before them
                 raise TypeError(f"{kind.__name__} belongs to a grid pair: put the oracle on a Chain")
             options["s"] = self.process.before(prediction.t)
         if issubclass(kind, RawPosterior):
@@ -78,7 +78,7 @@ class Oracle(AnyDenoiser):
 
     def log_decode(self, x0: Tree, x_t: Tree, t: Tree) -> Float[Tensor, "batch"]:
         """log q(x_0 | x_t), jointly over coordinates and leaves."""
-        forward = base_process(self.process).marginal(x0, t).log_prob(x_t)
+        forward = self.process.base.marginal(x0, t).log_prob(x_t)
         return self.log_prob(x0) + forward - self.log_marginal(x_t, t)
 
     @property
