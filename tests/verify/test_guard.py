@@ -93,7 +93,7 @@ def test_near_one_a_tolerance_follows_from_the_conditioning():
     row = place.sensitive("steep", steep, (t,), 1e-10)
     assert row.ok and 1e-8 < row.tolerance < 1e-7 and "what the last digit of a time changes" in row.note
     assert not place.sensitive("steep, by too much", lambda t: (steep(t)[0], steep(t)[1] + 1e-6), (t,), 1e-10).ok
-    flat = place.sensitive("flat", lambda t: (torch.ones(1), torch.ones(1) + 5e-9), (t,), 1e-10)
+    flat = place.sensitive("flat", lambda t: (torch.ones(1).double(), torch.ones(1).double() + 5e-9), (t,), 1e-10)
     assert not flat.ok and flat.tolerance == 1e-10
     early = place.sensitive("early", lambda t: (steep(0.5)[0], steep(0.5)[1]), (0.5,), 1e-10)
     assert not early.note and early.tolerance == 1e-10

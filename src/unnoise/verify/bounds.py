@@ -18,7 +18,7 @@ from unnoise.denoiser import AnyDenoiser
 from unnoise.generators.kolmogorov import code, enumerable, matrices, solve, states
 from unnoise.laws import Law
 from unnoise.noise import NoiseSource
-from unnoise.objectives import Importance, MaskedCount, Quadrature, bound, decoders
+from unnoise.objectives import Importance, MaskedCount, Quadrature, Times, bound, decoders
 from unnoise.objectives.closed_forms import CLOSED_FORMS, rate, score_entropy, score_entropy_constant
 from unnoise.oracles import Oracle
 from unnoise.predictions import (
@@ -246,19 +246,25 @@ class _WithVariance(AnyDenoiser):
 
 
 @guarded("mean over random times")
-def estimator_checks(subject: Subject, networks: int = 2, draws: int = 4000) -> Iterator[Row]:
+def estimator_checks(subject: Subject, networks: int = 2) -> Iterator[Row]:
     """Random times and states: the mean over draws against the exact value, in standard errors (false alarm 6e-5 a row)."""
-    process, oracle = subject.process, subject.oracle
-    x = map_leaves(lambda v: v[:1], subject.points)
-    many = map_leaves(lambda v: v.expand(draws, *v.shape[1:]), x)
-    eps = subject.cutoffs[0]
-    exact = bound(oracle, x, exact=True, times=subject.quadrature, cutoff=eps, decoder=oracle.decoder).total
-    rules: list[Any] = [Importance()]
+    process = subject.process
+    rules: list[Times] = [Importance()]
     if process.absorbing and not process.schedule.shape:  # type: ignore[attr-defined,union-attr]
         rules.append(MaskedCount())
+    x = map_leaves(lambda v: v[:1], subject.points)
+    oracle, eps = subject.oracle, subject.cutoffs[0]
+    exact = bound(oracle, x, exact=True, times=subject.quadrature, cutoff=eps, decoder=oracle.decoder).total[0]
     for rule in rules:
         place = Place(subject.name, kind_name(oracle.kinds), f"bound, {type(rule).__name__} times")
-        values = bound(oracle, many, times=rule, cutoff=eps, decoder=oracle.decoder, seed=50).total
-        error = values.std() / draws**0.5 + 1e-12  # one masked coordinate leaves the estimator no variance at all
-        gap = (values.mean() - exact[0]).abs() / error
-        yield place.row("mean over random times, error in standard errors", exact[0], values.mean(), gap, 4.0)
+        yield from estimated(subject, place, rule, exact)
+
+
+def estimated(subject: Subject, place: Place, rule: Times, exact: Tensor, draws: int = 4000) -> Iterator[Row]:
+    """The bound of the first point by a rule of times, drawn so often, against its exact value."""
+    many = map_leaves(lambda v: v[:1].expand(draws, *v.shape[1:]), subject.points)
+    oracle, eps = subject.oracle, subject.cutoffs[0]
+    values = bound(oracle, many, times=rule, cutoff=eps, decoder=oracle.decoder, seed=50).total
+    error = values.std() / draws**0.5 + 1e-12  # one masked coordinate leaves the estimator no variance at all
+    gap = (values.mean() - exact).abs() / error
+    yield place.row("mean over random times, error in standard errors", exact, values.mean(), gap, 4.0)

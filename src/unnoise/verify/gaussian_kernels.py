@@ -143,14 +143,14 @@ def _gaussian_reverse(subject: Subject) -> Iterator[Row]:
     process = cast(Gaussian, subject.process)
     points = subject.points[:20]
     for kind in subject.kinds:
-        yield from _predicted(subject, Place(subject.name, kind_name(kind)), process, points, kind)
+        yield from predicted(subject, Place(subject.name, kind_name(kind)), process, points, kind)
     if not process.schedule.shape:
         for s, t in ((0.3, 0.6), (1e-5, 1e-4), (0.9, 1 - 1e-4)):
             yield from _normal_reverse(process, Place(subject.name, "Clean"), points, s, t)
 
 
 @guarded("prediction, reverse drift")
-def _predicted(subject: Subject, place: Place, process: Gaussian, points: Tensor, kind) -> Iterator[Row]:
+def predicted(subject: Subject, place: Place, process: Gaussian, points: Tensor, kind) -> Iterator[Row]:
     """What the exact denoiser says, against the gradient of the log-marginal and the reversed generator."""
     oracle = subject.oracle
     named = Score if kind is Energy else kind

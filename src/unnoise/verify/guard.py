@@ -44,3 +44,16 @@ def where(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "torch" not in Path(frame.filename).parts] or list(frames)
     return f"{own[-1].name} ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else "an unknown place"
+
+
+def refused(error: Exception) -> bool:
+    """Whether something was refused on purpose (the innermost line raises), rather than broken on the way."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and (frames[-1].line or "").startswith("raise ")
+
+
+def refusal(place: Place, quantity: str, error: Exception) -> Row:
+    """What is refused is not checked, and what breaks fails."""
+    if refused(error):
+        return place.unchecked(quantity, str(error))
+    return place.failed(f"{quantity}: stopped in {where(error)}", error)

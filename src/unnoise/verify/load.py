@@ -25,17 +25,18 @@ def named(path: str, option: str) -> Any:
         raise ValueError(f"--{option} {path!r}: the module {module_name} has no {name!r}") from None
 
 
-def load(path: str, option: str, wanted: type) -> Any:
-    """A thing of the wanted class, or what a class or function makes when called without arguments."""
+def load(path: str, option: str, wanted: type | tuple[type, ...]) -> Any:
+    """A thing of the wanted class (or classes), or what a class or function makes when called without arguments."""
     found = named(path, option)
     try:
         thing = found if isinstance(found, wanted) else found() if callable(found) else found
     except TypeError as error:
         raise ValueError(f"--{option} {path!r} must be callable without arguments: {error}") from error
+    except Exception as error:
+        raise ValueError(f"--{option} {path!r}: making it raised {type(error).__name__}: {error}") from error
     if not isinstance(thing, wanted):
-        raise ValueError(
-            f"--{option} {path!r} is a {type(thing).__name__}, not an unnoise {wanted.__name__} or a maker of one"
-        )
+        name = wanted.__name__ if isinstance(wanted, type) else " or ".join(one.__name__ for one in wanted)
+        raise ValueError(f"--{option} {path!r} is a {type(thing).__name__}, not an unnoise {name} or a maker of one")
     return thing
 
 

@@ -87,7 +87,7 @@ def _(prediction: ProductPrediction, model: Perturbed, x_t: Tree, source: NoiseS
 def _(prediction: ContinuousPrediction, model: Perturbed, x_t: Tree, source: NoiseSource) -> Prediction:
     phase, value = source.at("phase").uniform().item() * 6, prediction.value
     wave = torch.sin(2 * prediction.x_t + 3 * _rows(prediction.t, value) + phase)
-    return _again(prediction, value + model.scale * wave)
+    return with_value(prediction, value + model.scale * wave)
 
 
 @perturb.register
@@ -96,7 +96,7 @@ def _(prediction: CountPrediction, model: Perturbed, x_t: Tree, source: NoiseSou
     fade = _rows(1 - prediction.t, value) if isinstance(prediction, CountRatio) else 1.0
     state = torch.zeros_like(prediction.t, dtype=torch.int64)
     state = _hashed(state, prediction.x_t.reshape(len(state), -1))
-    return _again(prediction, value + model.scale * fade * model.table(value, state, prediction.t))
+    return with_value(prediction, value + model.scale * fade * model.table(value, state, prediction.t))
 
 
 @perturb.register
@@ -104,10 +104,10 @@ def _(prediction: FinitePrediction, model: Perturbed, x_t: Tree, source: NoiseSo
     whole, value = model.process.base.state_space, prediction.value
     space, state = (whole, x_t) if enumerable(whole) else (prediction.process.state_space, prediction.x_t)
     fade = _rows(1 - prediction.t, value) if isinstance(prediction, Ratio | Rates) else 1.0
-    return _again(prediction, value + model.scale * fade * model.table(value, code(space, state), prediction.t))
+    return with_value(prediction, value + model.scale * fade * model.table(value, code(space, state), prediction.t))
 
 
-def _again(prediction: Any, value: Tensor) -> Prediction:
+def with_value(prediction: Any, value: Tensor) -> Prediction:
     """The same prediction with another value."""
     options: dict[str, Any] = {"s": prediction.s} if prediction.tied_to_grid else {}
     if isinstance(prediction, RawPosterior):
