@@ -456,3 +456,17 @@ def test_coordinate_marginals_of_a_product_chain_obey_their_own_equation(family)
         alone = kolmogorov.solve(rates_of(single), joint.sum(1 - k), 0.0, 0.7)
         torch.testing.assert_close(both.sum(1 - k), alone, rtol=0, atol=1e-9)
         assert float((alone - joint.sum(1 - k)).abs().max()) > 0.05
+
+
+def test_the_adjoint_of_a_reversed_generator_takes_the_derivative_of_its_score():
+    """L^* q = -L* q: the law of the process run backwards goes back the way it came."""
+
+    def local(x):
+        return un.generators.Local(torch.sin(x) - 0.3 * x.flip(1), 1 + 0.3 * torch.cos(x))
+
+    def log_q(x):
+        return torch.sin(x).sum(1) - 0.5 * x.square().sum(1)
+
+    forward, x = un.Generator(Euclidean((2,)), local), rand(7, 2)
+    back = forward.reversed(log_q).adjoint(lambda y: log_q(y).exp(), x)
+    torch.testing.assert_close(back, -forward.adjoint(lambda y: log_q(y).exp(), x), rtol=1e-12, atol=1e-12)

@@ -266,7 +266,7 @@ MUTANTS = [
     (without_the_slope_of_the_noise_law, "mixture", identity_checks, "bound(x)"),
     (noise_of_the_earlier_time, "mixture", kernel_checks, "marginal = transition of marginal"),
     (transposed_rates, "rates", kernel_checks, "forward equation"),
-    (transposed_rates, "rate_matrices", identity_checks, "bound(x)"),
+    (transposed_rates, "rates", identity_checks, "bound(x)"),
     (transposed_rates, "birth-death", identity_checks, "bound(x)"),
     (clock_of_alpha_squared, "rates", kernel_checks, "forward equation"),
     (births_for_deaths, "birth-death", kernel_checks, "forward equation"),

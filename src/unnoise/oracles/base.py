@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from unnoise.denoiser import AnyDenoiser, base_process, clock_of
+from unnoise.denoiser import AnyDenoiser, clock_of
 from unnoise.noise import NoiseSource
 from unnoise.objectives.decoders import ExactDecoder
 from unnoise.predictions import Energy, Kinds, Prediction, ProductPrediction, RawPosterior, resolve_kinds
@@ -43,7 +43,7 @@ class Oracle(AnyDenoiser):
     def forward(self, x_t: Tree, t: Tree, /, **condition: Any) -> Prediction:
         x_t = self.process.state_space.check(x_t, "x_t")
         leaf = first_leaf(x_t)
-        process = base_process(self.process)
+        process = self.process.base
         clock = clock_of(t, process, leaf.shape[0], leaf.device)
         if self.kinds is Energy:
             return Energy(lambda x, rows: self.log_marginal(x, _at(clock, rows)), process, x_t, clock)
@@ -78,7 +78,7 @@ class Oracle(AnyDenoiser):
 
     def log_decode(self, x0: Tree, x_t: Tree, t: Tree) -> Float[Tensor, "batch"]:
         """log q(x_0 | x_t), jointly over coordinates and leaves."""
-        forward = base_process(self.process).marginal(x0, t).log_prob(x_t)
+        forward = self.process.base.marginal(x0, t).log_prob(x_t)
         return self.log_prob(x0) + forward - self.log_marginal(x_t, t)
 
     @property

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from unnoise.checks import leaf_time
-from unnoise.denoiser import base_process
 from unnoise.laws import draw_categories, log_of
 from unnoise.noise import NoiseSource
 from unnoise.oracles.base import Oracle
@@ -38,7 +37,7 @@ class Components(Oracle):
         self.log_weights, self.leaves = log_of(weights / weights.sum()), leaves
 
     def _list(self, process: Process, leaves: Tree, x: Tree, t: Tree) -> list[tuple[Process, Leaf, Tensor, Tree]]:
-        if isinstance(process, Product):
+        if process.leaves:
             return [
                 entry
                 for name, part in process.leaves.items()
@@ -47,7 +46,7 @@ class Components(Oracle):
         return [(process, leaves, x, t)]
 
     def native(self, x_t: Tree, t: Tree) -> Prediction:
-        process = base_process(self.process)
+        process = self.process.base
         entries = self._list(process, self.leaves, x_t, t)
         evidence = [leaf.log_evidence(part, x, time) for part, leaf, x, time in entries]
         predictions = []
@@ -57,7 +56,7 @@ class Components(Oracle):
         return self._assemble(process, x_t, t, iter(predictions))
 
     def _assemble(self, process: Process, x_t: Tree, t: Tree, predictions) -> Prediction:
-        if isinstance(process, Product):
+        if process.leaves:
             leaves = {
                 name: self._assemble(part, x_t[name], leaf_time(t, name), predictions)
                 for name, part in process.leaves.items()
@@ -66,11 +65,11 @@ class Components(Oracle):
         return next(predictions)
 
     def log_prob(self, x0: Tree) -> Float[Tensor, "batch"]:
-        entries = self._list(base_process(self.process), self.leaves, x0, 0.0)
+        entries = self._list(self.process.base, self.leaves, x0, 0.0)
         return (sum(leaf.log_prob(x) for _, leaf, x, _ in entries) + self.log_weights).logsumexp(-1)
 
     def log_marginal(self, x_t: Tree, t: Tree) -> Float[Tensor, "batch"]:
-        entries = self._list(base_process(self.process), self.leaves, x_t, t)
+        entries = self._list(self.process.base, self.leaves, x_t, t)
         return (sum(leaf.log_evidence(p, x, time) for p, leaf, x, time in entries) + self.log_weights).logsumexp(-1)
 
     def draw(self, noise: NoiseSource) -> Tree:
@@ -86,7 +85,7 @@ class Components(Oracle):
 
     def clean_variance(self, x_t: Tensor, t: Tree) -> Tensor:
         """Var(x_0^k | x_t) of each (whitened) coordinate on a Euclidean space, for the optimal reverse variance."""
-        process = base_process(self.process)
+        process = self.process.base
         if not isinstance(process, Gaussian):
             raise TypeError("the clean variance is asked for on a single Gaussian leaf")
         evidence, mean, variance = self.leaves.conditional(process, x_t, t)
@@ -98,8 +97,9 @@ class Components(Oracle):
 
 def table(process: FiniteProcess, probs: Tensor, predicts: Kinds = None) -> Components:
     """Any law on an enumerable finite space: one probability per state, in the order of `process.space.states()`."""
-    space = base_process(process).space
-    assert isinstance(space, Finite)
+    space = process.base.space
+    if not isinstance(space, Finite):
+        raise TypeError(f"a table lists the states of a finite space, and {space} is none: use another oracle")
     if probs.numel() != space.count:
         raise ValueError(f"{probs.numel()} probabilities for the {space.count} states of {space}")
     return Components(process, probs.flatten(), CategoricalLeaf.points(space), predicts)

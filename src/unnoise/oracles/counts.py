@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from unnoise.count_laws import Thinned
-from unnoise.denoiser import base_process
 from unnoise.laws import LOG_ZERO, log_of
 from unnoise.noise import NoiseSource
 from unnoise.oracles.components import Components, Leaf
@@ -139,14 +138,14 @@ def binomial_mixture(
 ) -> Components:
     """A mixture of independent binomial counts: probs [components, *shape], trials one number or an array like probs."""
     _fits(process, probs, "probs")
-    thinning = base_process(process)
+    thinning = process.base
     if isinstance(thinning, Thinning) and not thinning.pure_death:
         raise ValueError(f"immigration = {thinning.immigration:g}: {_PURE_DEATH}")
     return Components(process, weights, BinomialLeaf(trials, probs), predicts)
 
 
 def _fits(process: Process, array: Tensor, name: str) -> None:
-    base = base_process(process)
+    base = process.base
     if not isinstance(base, Thinning):
         raise TypeError(f"{type(base).__name__} does not noise counts: pass Thinning(...)")
     if tuple(array.shape[1:]) != base.space.shape:

@@ -12,7 +12,6 @@ The leave-one-out posterior of coordinate k is left_k right_k, normalised: its o
 import torch
 from torch import Tensor
 
-from unnoise.denoiser import base_process
 from unnoise.laws import draw_categories, log_of
 from unnoise.noise import NoiseSource
 from unnoise.oracles.base import Oracle
@@ -27,7 +26,7 @@ class MarkovChain(Oracle):
 
     def __init__(self, process: FiniteProcess, initial: Tensor, transition: Tensor, predicts: Kinds = None):
         super().__init__(process, predicts)
-        space = base_process(process).space
+        space = process.base.space
         if not isinstance(space, Finite) or len(space.shape) != 1:
             raise ValueError(f"a Markov chain runs along one axis of categories; the space is {space}")
         initial, transition = initial.double(), transition.double()
@@ -45,9 +44,12 @@ class MarkovChain(Oracle):
         self.length = space.shape[0]
         self.log_initial, self.log_transition = log_of(initial / initial.sum()), log_of(transition / transition.sum(0))
 
+    @property
+    def _base(self) -> FiniteProcess:
+        return self.process.base  # type: ignore[return-value]  # its space was looked at when the oracle was made
+
     def _evidence(self, x_t: Tensor, t: Tree) -> Float[Tensor, "batch length size"]:
-        process = base_process(self.process)
-        assert isinstance(process, FiniteProcess)
+        process = self._base
         return process.log_evidence(x_t, None, process.times(t, x_t))[..., : process.space.size]
 
     def _left(self, evidence: Tensor) -> Float[Tensor, "batch length size"]:
@@ -67,9 +69,7 @@ class MarkovChain(Oracle):
     def native(self, x_t: Tree, t: Tree) -> Prediction:
         evidence = self._evidence(x_t, t)
         log_theta = (self._left(evidence) + self._right(evidence)).log_softmax(-1)
-        process = base_process(self.process)
-        assert isinstance(process, FiniteProcess)
-        return Posterior(log_theta, process, x_t, t)
+        return Posterior(log_theta, self._base, x_t, t)
 
     def log_prob(self, x0: Tree) -> Float[Tensor, "batch"]:
         steps = self.log_transition[x0[:, 1:], x0[:, :-1]].sum(-1)

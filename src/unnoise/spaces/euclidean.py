@@ -196,28 +196,34 @@ def whitened(function: Function, x: Tensor, covariance: Covariance | None) -> tu
 
 
 def derivatives(phi: Function, x: Tensor, second: bool = True) -> tuple[Tensor, Tensor]:
-    """Gradient and diagonal of the Hessian of phi."""
+    """Gradient and diagonal of the Hessian of phi; differentiable again where x is."""
     with torch.inference_mode(False), torch.enable_grad():
-        leaf = x.detach().clone().requires_grad_()
+        leaf, again = differentiable(x)
         value = phi(leaf)
         if not value.requires_grad:
             return torch.zeros_like(leaf), torch.zeros_like(leaf)
-        gradient = torch.autograd.grad(value.sum(), leaf, create_graph=second)[0]
+        gradient = torch.autograd.grad(value.sum(), leaf, create_graph=second or again)[0]
         if not second:
             return gradient, gradient
         columns = []
         for column in gradient.reshape(len(leaf), -1).unbind(1):
-            again = torch.autograd.grad(column.sum(), leaf, retain_graph=True)[0] if column.requires_grad else 0 * leaf
-            columns.append(again)
+            known = column.requires_grad
+            columns.append(torch.autograd.grad(column.sum(), leaf, None, True, again)[0] if known else 0 * leaf)
         k = range(len(columns))
         curvature = torch.stack([columns[i].reshape(len(leaf), -1)[:, i] for i in k], 1).reshape(leaf.shape)
-        return gradient.detach(), curvature.detach()
+        return (gradient, curvature) if again else (gradient.detach(), curvature.detach())
+
+
+def differentiable(x: Tensor) -> tuple[Tensor, bool]:
+    """A leaf to differentiate by, and whether what follows is differentiated again: the drift of a reversed generator
+    holds a score, and its adjoint the derivative of that."""
+    return (x, True) if x.requires_grad else (x.detach().clone().requires_grad_(), False)
 
 
 def diagonal(field: Function, x: Tensor, order: int) -> Tensor:
     """d^order field_k / dx_k^order for each coordinate k."""
     with torch.inference_mode(False), torch.enable_grad():
-        leaf = x.detach().clone().requires_grad_()
+        leaf, again = differentiable(x)
         value = field(leaf).reshape(len(leaf), -1)
         out = []
         for i in range(value.shape[1]):
@@ -227,5 +233,5 @@ def diagonal(field: Function, x: Tensor, order: int) -> Tensor:
                     entry = torch.zeros_like(entry)
                     break
                 entry = torch.autograd.grad(entry.sum(), leaf, create_graph=True)[0].reshape(len(leaf), -1)[:, i]
-            out.append(entry.detach())
+            out.append(entry if again else entry.detach())
         return torch.stack(out, 1).reshape(leaf.shape)

@@ -9,7 +9,7 @@
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -18,29 +18,27 @@ from unnoise.denoiser import AnyDenoiser
 from unnoise.generators.kolmogorov import code, enumerable, matrices, solve, states
 from unnoise.laws import Law
 from unnoise.noise import NoiseSource
-from unnoise.objectives import Importance, MaskedCount, Quadrature, bound, decoders, default_decoder
+from unnoise.objectives import Importance, MaskedCount, Quadrature, Times, bound, decoders, default_decoder
 from unnoise.objectives.closed_forms import closed_form, rate, score_entropy, score_entropy_constant
 from unnoise.oracles import Oracle
 from unnoise.predictions import (
     ContinuousPrediction,
-    CountRatio,
     Energy,
     FinitePrediction,
     Posterior,
-    Rates,
-    Ratio,
     RawPosterior,
     variances,
 )
-from unnoise.processes import Chain, FiniteProcess, Gaussian, Masking, Process, Product, Thinning
+from unnoise.processes import Chain, Gaussian, Process
 from unnoise.shapes import Tree
 from unnoise.tree import batch_size, map_leaves
 from unnoise.verify.count_bounds import count_inequalities
 from unnoise.verify.finite_kernels import dense
-from unnoise.verify.kernels import normal_data
+from unnoise.verify.gaussian_kernels import normal_data
+from unnoise.verify.guard import guarded
 from unnoise.verify.rows import Place, Row
 from unnoise.verify.subjects import Subject, kind_name
-from unnoise.verify.truncation import cut, has_counts
+from unnoise.verify.truncation import has_counts
 from unnoise.verify.wrong import Perturbed
 
 IDENTITY, FAST = 1e-6, 1e-10
@@ -59,33 +57,50 @@ def prior_mismatch(oracle: Oracle, process: Process, x0: Tree, t: float = 1.0) -
     return total
 
 
-def identity_checks(subject: Subject) -> Iterator[Row]:
+@guarded("bound(x) with the exact model")
+def identity_checks(subject: Subject, networks: int = 2) -> Iterator[Row]:
     process, oracle, x = subject.process, subject.oracle, subject.points
     exact = -oracle.log_prob(x) + prior_mismatch(oracle, process, x)
     for kind in subject.kinds:
-        place = Place(subject.name, kind_name(kind), CONTINUOUS)
-        view = oracle.predicting(kind)
-        for eps in subject.cutoffs:
-            ours = bound(view, x, exact=True, times=subject.quadrature, cutoff=eps, decoder=oracle.decoder)
-            yield place.equal(f"bound(x) with the exact model, cut-off {eps:g}", exact, ours.total, IDENTITY)
+        yield from _identity(subject, Place(subject.name, kind_name(kind), CONTINUOUS), kind, exact)
 
 
-def fast_path_checks(subject: Subject) -> Iterator[Row]:
+@guarded("bound(x) with the exact model")
+def _identity(subject: Subject, place: Place, kind: Any, exact: Tensor) -> Iterator[Row]:
+    oracle = subject.oracle
+    for eps in subject.cutoffs:
+        times, view = subject.quadrature, oracle.predicting(kind)
+        ours = bound(view, subject.points, exact=True, times=times, cutoff=eps, decoder=oracle.decoder)
+        yield place.equal(f"bound(x) with the exact model, cut-off {eps:g}", exact, ours.total, IDENTITY)
+
+
+@guarded("closed form = divergence of generators")
+def fast_path_checks(subject: Subject, networks: int = 2) -> Iterator[Row]:
     """Closed forms and score entropy on wrong networks."""
     process, x0 = subject.process, subject.points
     source = NoiseSource(20, batch_size(x0))
     t = 0.02 + 0.96 * source.at("time").uniform()
     x_t = process.marginal(x0, t).draw(source.at("state"))
     for i, kind in enumerate(subject.kinds):
-        place = Place(subject.name, kind_name(kind), "rate")
-        prediction = Perturbed(subject.oracle.predicting(kind), 1.0, 30 + i)(x_t, t)
-        general = rate(prediction, process, x0, fast=False)
-        if isinstance(kind, dict) or kind is Energy or closed_form.of(type(process), kind):
-            yield place.equal("closed form = divergence of generators", general, rate(prediction, process, x0), FAST)
-        if isinstance(prediction, FinitePrediction):
-            for form in ("rate", "ratio", "posterior"):
-                ours = score_entropy(prediction, x0, form) + score_entropy_constant(prediction, x0, form)  # type: ignore
-                yield place.equal(f"score entropy ({form} form) + its constant = divergence", general, ours, FAST)
+        yield from _fast_path(subject, Place(subject.name, kind_name(kind), "rate"), kind, x_t, t, 30 + i)
+
+
+@guarded("closed form = divergence of generators")
+def _fast_path(subject: Subject, place: Place, kind: Any, x_t: Tree, t: Tensor, seed: int) -> Iterator[Row]:
+    process, x0 = subject.process, subject.points
+    prediction = Perturbed(subject.oracle.predicting(kind), 1.0, seed)(x_t, t)
+    general = rate(prediction, process, x0, fast=False)
+    if has_closed_form(process, kind):
+        yield place.equal("closed form = divergence of generators", general, rate(prediction, process, x0), FAST)
+    if isinstance(prediction, FinitePrediction):
+        for form in ("rate", "ratio", "posterior"):
+            ours = score_entropy(prediction, x0, form) + score_entropy_constant(prediction, x0, form)  # type: ignore
+            yield place.equal(f"score entropy ({form} form) + its constant = divergence", general, ours, FAST)
+
+
+def has_closed_form(process: Process, kind: Any) -> bool:
+    """Whether a rate has a fast path beside the divergence; an energy and a product go by their leaves'."""
+    return isinstance(kind, dict) or kind is Energy or closed_form.of(type(process), kind) is not None
 
 
 def model_law(model: AnyDenoiser, eps: float, decoder: decoders.Decoder, data: Tree) -> Tensor:
@@ -117,8 +132,7 @@ def _decode(model: AnyDenoiser, process: Process, law: Tensor, eps: float, decod
 
 def chain_law(model: AnyDenoiser, data: Tree) -> Tensor:
     """The law of x_0 under a model chain: its kernels multiplied."""
-    chain = model.process
-    assert isinstance(chain, Chain)
+    chain = cast(Chain, model.process)
     points = states(chain.state_space)
     law = _prior(chain, points)
     for i in range(chain.steps, 0, -1):
@@ -131,43 +145,46 @@ def chain_law(model: AnyDenoiser, data: Tree) -> Tensor:
     return law[code(chain.state_space, data)]
 
 
+@guarded("bounds of wrong networks")
 def inequality_checks(subject: Subject, networks: int = 2) -> Iterator[Row]:
     """Wrong networks on an enumerable space: small noise on the first half of the networks, large on the rest."""
-    process, oracle = subject.process, subject.oracle
+    process = subject.process
     if has_counts(process.state_space):
         yield from count_inequalities(subject, networks)
         return
     if not enumerable(process.state_space) or batch_size(states(process.state_space)) > 40:
         return
-    data = states(process.space)
-    clean = process.noiseless(0.0)
     for kind in subject.kinds:
-        factorised = _factorises(kind)
-        eps = 0.0 if clean and (factorised == "leave-one-out" or (factorised and isinstance(process, Masking))) else 0.02
-        decoder = (
-            decoders.LeafDecoders(**_leaf_decoders(process)) if isinstance(kind, dict) else decoders.CategoricalDecoder()
-        )
-        stated: decoders.Decoder = decoder if factorised else oracle.decoder
-        place = Place(subject.name, kind_name(kind), CONTINUOUS)
-        for i in range(networks):
-            scale = 0.1 if i < networks / 2 else 1.5
-            model = Perturbed(oracle.predicting(kind), scale, 100 + i)
-            ours = bound(model, data, exact=True, times=Quadrature(96, late=subject.late), cutoff=eps, decoder=stated).total
-            exact = -model_law(model, eps, stated, data).log()
-            yield from two_inequalities(place, f"noise {scale:g}, network {i}", ours, exact, scale)
-    if isinstance(process, FiniteProcess) and clean:
-        chain = Chain(process, torch.linspace(0.0, 1.0, 6, dtype=torch.float64))
-        place = Place(subject.name, kind_name(subject.grid_kind), DISCRETE)
-        for i in range(networks):
-            scale = 0.1 if i < networks / 2 else 1.5
-            model = Perturbed(oracle.predicting(subject.grid_kind, chain), scale, 100 + i)
-            ours, exact = bound(model, data, exact=True).total, -chain_law(model, data).log()
-            yield from two_inequalities(place, f"noise {scale:g}, network {i}", ours, exact, scale)
+        yield from _inequalities(subject, Place(subject.name, kind_name(kind), CONTINUOUS), kind, networks)
+    if not process.leaves and process.noiseless(0.0) and subject.grid_kind is not None:
+        yield from _chain_inequalities(subject, Place(subject.name, kind_name(subject.grid_kind), DISCRETE), networks)
 
 
-def _leaf_decoders(process: Process) -> dict[str, decoders.Decoder]:
-    assert isinstance(process, Product)
-    return {name: default_decoder(leaf) for name, leaf in process.leaves.items()}
+@guarded("bounds of wrong networks")
+def _inequalities(subject: Subject, place: Place, kind: Any, networks: int) -> Iterator[Row]:
+    process, oracle, data = subject.process, subject.oracle, states(subject.process.space)
+    factorised = _factorises(kind)
+    clean = process.noiseless(0.0) and (factorised == "leave-one-out" or (factorised and process.absorbing))
+    eps = 0.0 if clean else 0.02
+    decoder = default_decoder(process) if isinstance(kind, dict) else decoders.CategoricalDecoder()
+    stated: decoders.Decoder = decoder if factorised else oracle.decoder
+    for i in range(networks):
+        scale = 0.1 if i < networks / 2 else 1.5
+        model = Perturbed(oracle.predicting(kind), scale, 100 + i)
+        ours = bound(model, data, exact=True, times=Quadrature(96, late=subject.late), cutoff=eps, decoder=stated).total
+        exact = -model_law(model, eps, stated, data).log()
+        yield from two_inequalities(place, f"noise {scale:g}, network {i}", ours, exact, scale)
+
+
+@guarded("bounds of wrong networks on a chain")
+def _chain_inequalities(subject: Subject, place: Place, networks: int) -> Iterator[Row]:
+    data = states(subject.process.space)
+    chain = Chain(subject.process, torch.linspace(0.0, 1.0, 6, dtype=torch.float64))
+    for i in range(networks):
+        scale = 0.1 if i < networks / 2 else 1.5
+        model = Perturbed(subject.oracle.predicting(subject.grid_kind, chain), scale, 100 + i)
+        ours, exact = bound(model, data, exact=True).total, -chain_law(model, data).log()
+        yield from two_inequalities(place, f"noise {scale:g}, network {i}", ours, exact, scale)
 
 
 def two_inequalities(place: Place, which: str, ours: Tensor, exact: Tensor, scale: float) -> Iterator[Row]:
@@ -181,69 +198,21 @@ def two_inequalities(place: Place, which: str, ours: Tensor, exact: Tensor, scal
 
 def _factorises(kind: Any) -> str | None:
     """Whether the prediction has a posterior per coordinate to decode with."""
-    kinds = set(_flat(kind))
+    kinds = set(flat_kinds(kind))
     if kinds == {Posterior}:
         return "leave-one-out"
     return "raw" if kinds <= {Posterior, RawPosterior} else None
 
 
-def _flat(kind: Any) -> list[Any]:
-    return [leaf for part in kind.values() for leaf in _flat(part)] if isinstance(kind, dict) else [kind]
+def flat_kinds(kind: Any) -> list[Any]:
+    return [leaf for part in kind.values() for leaf in flat_kinds(part)] if isinstance(kind, dict) else [kind]
 
 
-def chain_checks(subject: Subject) -> Iterator[Row]:
-    """The T-step bound tends to the continuous one at rate 1/T on a fixed [eps, 1]."""
-    process, oracle = subject.process, subject.oracle
-    if isinstance(process, FiniteProcess) and batch_size(states(process.state_space)) > 40:
-        return
-    steps = (16, 32, 64) if enumerable(cut(process.state_space, 1)) else (64, 128, 256)
-    eps, x = 0.1, map_leaves(lambda v: v[:3], subject.points)
-    if isinstance(process, Gaussian) and process.space.dimension > 1:
-        return
-    kinds = list(subject.kinds) if isinstance(process, FiniteProcess | Thinning) else [subject.kinds[0]]
-    kinds = [*kinds, *([subject.grid_kind] if subject.grid_kind else [])]
-    for kind in kinds:
-        leaps = bool(set(_flat(kind)) & {Ratio, Rates, Energy})
-        if isinstance(process, Thinning):
-            if process.pure_death and kind in (CountRatio, Energy):
-                continue  # with alpha_1 = 0 ratios at t = 1 say nothing of x_0: a chain from there is refused
-        elif not isinstance(process, Masking) and leaps and float(_alpha_end(process)) < 1e-6:
-            continue  # likewise
-        tied = any(part.tied_to_grid for part in _flat(kind))
-        free = subject.kinds[0] if tied else kind
-        limit = bound(
-            oracle.predicting(free), x, exact=True, times=subject.quadrature, cutoff=eps, decoder=oracle.decoder
-        ).total
-        place, gaps = Place(subject.name, kind_name(kind), DISCRETE), []
-        late = leaps and not isinstance(process, Thinning)  # held rates settle later: the gap changes sign on its way
-        counts = (128, 256, 512) if late else steps
-        for count in counts:
-            chain = Chain(process, torch.linspace(eps, 1.0, count + 1, dtype=torch.float64))
-            ours = bound(oracle.predicting(kind, chain), x, exact=True, decoder=oracle.decoder).total
-            gaps.append((ours - limit).abs().mean())
-        if not torch.stack(gaps).isfinite().all():
-            continue  # one leap cannot reach every state under sparse rates: an infinite bound, and rightly so
-        if max(gaps) < 1e-9:
-            yield place.equal("T-step bound of a kernel that is exact at any step", limit, ours, IDENTITY)
-        else:
-            yield place.equal("order of the T-step bound in 1/T", 1.0, fitted_order(counts, gaps), 0.25)
-
-
-def fitted_order(steps: tuple[int, ...], gaps: list[Tensor]) -> Tensor:
-    """The least-squares slope of -log gap in log T."""
-    x, y = torch.tensor(steps, dtype=torch.float64).log(), -torch.stack(gaps).log()
-    return ((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum()
-
-
-def _alpha_end(process: Process) -> Tensor:
-    schedule = getattr(process, "schedule", None)
-    return torch.tensor(0.0) if schedule is None else schedule.alpha(1.0).min()
-
-
-def variance_checks(subject: Subject) -> Iterator[Row]:
+@guarded("bounds of Gaussian data by reverse variance")
+def variance_checks(subject: Subject, networks: int = 2) -> Iterator[Row]:
     """Gaussian data: with the optimal reverse variance the T-step bound is exact for every T; any other is above it."""
-    process = subject.process
-    if not isinstance(process, Gaussian) or process.schedule.shape:
+    process = cast(Gaussian, subject.process)
+    if process.schedule.shape:
         return
     oracle = normal_data(process)
     x = oracle.draw(NoiseSource(40, 5))
@@ -272,34 +241,31 @@ class _WithVariance(AnyDenoiser):
         self.oracle, self.process, self.variance = oracle.predicting(None, chain), chain, variance
 
     def forward(self, x_t: Tree, t: Tree, /, **condition: Any) -> ContinuousPrediction:
-        prediction = self.oracle(x_t, t)
-        assert isinstance(prediction, ContinuousPrediction)
+        prediction = cast(ContinuousPrediction, self.oracle(x_t, t))
         prediction.variance = self.variance
         return prediction
 
 
-def estimator_checks(subject: Subject, draws: int = 4000) -> Iterator[Row]:
+@guarded("mean over random times")
+def estimator_checks(subject: Subject, networks: int = 2) -> Iterator[Row]:
     """Random times and states: the mean over draws against the exact value, in standard errors (false alarm 6e-5 a row)."""
-    process, oracle = subject.process, subject.oracle
-    x = map_leaves(lambda v: v[:1], subject.points)
-    many = map_leaves(lambda v: v.expand(draws, *v.shape[1:]), x)
-    eps = subject.cutoffs[0]
-    exact = bound(oracle, x, exact=True, times=subject.quadrature, cutoff=eps, decoder=oracle.decoder).total
-    rules: list[Any] = [Importance()]
-    if isinstance(process, Masking) and not process.schedule.shape:
+    process = subject.process
+    rules: list[Times] = [Importance()]
+    if process.absorbing and not process.schedule.shape:  # type: ignore[attr-defined,union-attr]
         rules.append(MaskedCount())
+    x = map_leaves(lambda v: v[:1], subject.points)
+    oracle, eps = subject.oracle, subject.cutoffs[0]
+    exact = bound(oracle, x, exact=True, times=subject.quadrature, cutoff=eps, decoder=oracle.decoder).total[0]
     for rule in rules:
         place = Place(subject.name, kind_name(oracle.kinds), f"bound, {type(rule).__name__} times")
-        values = bound(oracle, many, times=rule, cutoff=eps, decoder=oracle.decoder, seed=50).total
-        error = values.std() / draws**0.5 + 1e-12  # one masked coordinate leaves the estimator no variance at all
-        gap = (values.mean() - exact[0]).abs() / error
-        yield place.row("mean over random times, error in standard errors", exact[0], values.mean(), gap, 4.0)
+        yield from estimated(subject, place, rule, exact)
 
 
-def bound_checks(subject: Subject, networks: int = 2) -> Iterator[Row]:
-    yield from identity_checks(subject)
-    yield from fast_path_checks(subject)
-    yield from inequality_checks(subject, networks)
-    yield from chain_checks(subject)
-    yield from variance_checks(subject)
-    yield from estimator_checks(subject)
+def estimated(subject: Subject, place: Place, rule: Times, exact: Tensor, draws: int = 4000) -> Iterator[Row]:
+    """The bound of the first point by a rule of times, drawn so often, against its exact value."""
+    many = map_leaves(lambda v: v[:1].expand(draws, *v.shape[1:]), subject.points)
+    oracle, eps = subject.oracle, subject.cutoffs[0]
+    values = bound(oracle, many, times=rule, cutoff=eps, decoder=oracle.decoder, seed=50).total
+    error = values.std() / draws**0.5 + 1e-12  # one masked coordinate leaves the estimator no variance at all
+    gap = (values.mean() - exact).abs() / error
+    yield place.row("mean over random times, error in standard errors", exact, values.mean(), gap, 4.0)

@@ -10,7 +10,7 @@ at most 1 is necessary.  That no count has -log p above its bound is checked cou
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -20,10 +20,11 @@ from unnoise.generators.kolmogorov import code, enumerable, matrices, solve, sta
 from unnoise.laws import Law
 from unnoise.objectives import Quadrature, bound, decoders, default_decoder
 from unnoise.predictions import CountRatio, Energy, Rates, Ratio
-from unnoise.processes import Chain, Process, Product, Thinning
+from unnoise.processes import Chain, Process, Thinning
 from unnoise.shapes import Tree
 from unnoise.tree import batch_size, map_leaves
 from unnoise.verify.finite_kernels import dense
+from unnoise.verify.guard import guarded
 from unnoise.verify.rows import Place, Row
 from unnoise.verify.subjects import Subject, kind_name
 from unnoise.verify.truncation import cut, cut_local, edge
@@ -34,30 +35,42 @@ LIKELY = 1e-3  # log p is compared where the solver's error and the cut (1e-11, 
 
 def count_inequalities(subject: Subject, networks: int) -> Iterator[Row]:
     """Small errors on the first half of the networks, large ones on the rest."""
-    process, oracle = subject.process, subject.oracle
+    process = subject.process
     alone, rises = process.space.dimension == 1, _never_down(process)
     largest = (30 if rises else 20) if alone else 6
     if not enumerable(cut(process.space, largest)):
         return
     data, last = states(cut(process.space, largest)), largest + 1 if rises else 40
     for kind in subject.kinds:
-        for eps, decoder in _ends(process, oracle, kind):
-            place = Place(subject.name, kind_name(kind), "bound, continuous time")
-            for i in range(networks):
-                scale = 0.1 if i < networks / 2 else 1.5
-                model = Perturbed(oracle.predicting(kind), scale, 100 + i)
-                ours = bound(model, data, exact=True, times=Quadrature(96), cutoff=eps, decoder=decoder).total
-                law = _model_law(model, eps, decoder, data, last) if _small(process, last) else None
-                yield from _inequalities(place, f"noise {scale:g}, network {i}, from {eps:g}", ours, law, scale)
-        if not isinstance(process, Thinning) or not alone or (kind in (CountRatio, Energy) and process.pure_death):
+        place = Place(subject.name, kind_name(kind), "bound, continuous time")
+        yield from _continuous(subject, place, kind, data, last, networks)
+        ends_at_nothing = rises and kind in (CountRatio, Energy)
+        if process.leaves or not alone or ends_at_nothing:
             continue  # with alpha_1 = 0 ratios at t = 1 say nothing of x_0: a chain from there is refused
-        chain = Chain(process, torch.linspace(0.0, 1.0, 6, dtype=torch.float64))
         place = Place(subject.name, kind_name(kind), "bound, discrete time")
+        yield from _discrete(subject, place, kind, data, last, networks)
+
+
+@guarded("bounds of wrong networks on counts")
+def _continuous(subject: Subject, place: Place, kind: Any, data: Tree, last: int, networks: int) -> Iterator[Row]:
+    process, oracle = subject.process, subject.oracle
+    for eps, decoder in _ends(process, oracle, kind):
         for i in range(networks):
             scale = 0.1 if i < networks / 2 else 1.5
-            model = Perturbed(oracle.predicting(kind, chain), scale, 100 + i)
-            ours, law = bound(model, data, exact=True).total, _chain_law(model, data, last)
-            yield from _inequalities(place, f"noise {scale:g}, network {i}", ours, law, scale)
+            model = Perturbed(oracle.predicting(kind), scale, 100 + i)
+            ours = bound(model, data, exact=True, times=Quadrature(96), cutoff=eps, decoder=decoder).total
+            law = _model_law(model, eps, decoder, data, last) if _small(process, last) else None
+            yield from _inequalities(place, f"noise {scale:g}, network {i}, from {eps:g}", ours, law, scale)
+
+
+@guarded("bounds of wrong networks on a chain of counts")
+def _discrete(subject: Subject, place: Place, kind: Any, data: Tree, last: int, networks: int) -> Iterator[Row]:
+    chain = Chain(subject.process, torch.linspace(0.0, 1.0, 6, dtype=torch.float64))
+    for i in range(networks):
+        scale = 0.1 if i < networks / 2 else 1.5
+        model = Perturbed(subject.oracle.predicting(kind, chain), scale, 100 + i)
+        ours, law = bound(model, data, exact=True).total, _chain_law(model, data, last)
+        yield from _inequalities(place, f"noise {scale:g}, network {i}", ours, law, scale)
 
 
 def _small(process: Process, last: int) -> bool:
@@ -67,7 +80,7 @@ def _small(process: Process, last: int) -> bool:
 def _ends(process: Process, oracle: Any, kind: Any) -> list[tuple[float, decoders.Decoder]]:
     """Where a bound starts and what decodes there: the model itself, but for kinds of categories that have no posterior."""
     flat = list(kind.values()) if isinstance(kind, dict) else [kind]
-    if any(issubclass(part, Ratio | Rates) for part in flat) or (kind is Energy and isinstance(process, Product)):
+    if any(issubclass(part, Ratio | Rates) for part in flat) or (kind is Energy and process.leaves):
         return [(0.02, oracle.decoder)]
     own = default_decoder(process)
     return [(0.0, own), (0.02, own)] if process.space.dimension == 1 else [(0.0, own)]
@@ -90,9 +103,9 @@ def _inequalities(
 
 def _never_down(process: Process) -> bool:
     """Whether no reverse process of it leads a count down."""
-    if isinstance(process, Product):
+    if process.leaves:
         return all(_never_down(leaf) for leaf in process.leaves.values())
-    return not isinstance(process, Thinning) or process.pure_death
+    return not isinstance(process, Thinning) or process.pure_death  # a question of that family alone
 
 
 def _model_law(
@@ -120,8 +133,7 @@ def _model_law(
 
 def _chain_law(model: AnyDenoiser, data: Tree, last: int) -> tuple[Tensor, None]:
     """The law of x_0 under a model chain, its kernels multiplied, without the paths beyond the largest count."""
-    chain = model.process
-    assert isinstance(chain, Chain)
+    chain = cast(Chain, model.process)
     space = cut(chain.state_space, last)
     points = states(space)
     law = chain.prior(batch_size(points), torch.float64).log_prob(points).exp()

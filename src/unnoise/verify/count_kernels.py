@@ -5,6 +5,7 @@ and the largest count is N plus as many as arrive with probability above 1e-17.
 """
 
 from collections.abc import Iterator
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from unnoise.predictions import CountRatio, Energy
 from unnoise.processes import Thinning
 from unnoise.spaces import Finite
 from unnoise.verify.finite_kernels import FLOAT32, TIGHT, TRIPLES, _reverse_rates, dense, marginal_matrix
+from unnoise.verify.guard import guarded
 from unnoise.verify.rows import Place, Row
 from unnoise.verify.subjects import Subject, kind_name
 from unnoise.verify.truncation import cut, cut_local
@@ -25,8 +27,7 @@ REVERSE = ((0.3, 0.6), (1e-5, 1e-4), (0.9, 1 - 1e-4))  # (s, t) of reverse kerne
 
 
 def count_kernels(subject: Subject) -> Iterator[Row]:
-    process, place = subject.process, Place(subject.name)
-    assert isinstance(process, Thinning)
+    process, place = cast(Thinning, subject.process), Place(subject.name)
     if process.pure_death or process.space.dimension == 1:
         yield from _forward(process, place)
         yield from _carried(process, place)
@@ -35,6 +36,7 @@ def count_kernels(subject: Subject) -> Iterator[Row]:
         yield from _poisson_data(subject)
 
 
+@guarded("forward kernels")
 def _forward(process: Thinning, place: Place) -> Iterator[Row]:
     """Transitions, marginals and bridges from small sources."""
     largest = 5 if process.space.dimension == 1 else 2
@@ -58,10 +60,15 @@ def _forward(process: Thinning, place: Place) -> Iterator[Row]:
         yield place.equal(f"transition sums to 1, {where}", 1.0, q.sum(0), TIGHT)
         exact = solve(rates, start, s, t, 1e-12)
         yield place.equal(f"transition = forward equation of the generator, {where}", exact, q, TIGHT)
-        chained = transition(s, t) @ transition(r, s, data)
-        yield place.equal(f"composition of transitions, {where}", transition(r, t, data), chained, TIGHT)
-        yield place.equal(f"marginal = transition of marginal, {where}", marginal(t), transition(s, t) @ marginal(s), TIGHT)
-        yield place.equal(f"posterior = Bayes, {where}", *_bayes(process, points, data, s, t), TIGHT)
+        for quantity, compared in (
+            (
+                "composition of transitions",
+                lambda r, s, t: (transition(r, t, data), transition(s, t) @ transition(r, s, data)),
+            ),
+            ("marginal = transition of marginal", lambda r, s, t: (marginal(t), transition(s, t) @ marginal(s))),
+            ("posterior = Bayes", lambda r, s, t: _bayes(process, points, data, s, t)),
+        ):
+            yield place.sensitive(f"{quantity}, {where}", compared, (r, s, t), TIGHT)
         s32, t32 = (torch.tensor(v, dtype=torch.float32) for v in (s, t))
         exact, ours = (transition(*pair, data) for pair in ((s32.double(), t32.double()), (s32, t32)))
         yield place.equal(f"float32 transition, {where}", exact, ours, FLOAT32, largest=True)
@@ -84,6 +91,7 @@ def _bayes(process: Thinning, points: Tensor, data: Tensor, s, t) -> tuple[Tenso
     return (forward[:, None, :] * at_s.T[None] / at_t[:, :, None])[possible], own
 
 
+@guarded("push and inverse")
 def _carried(process: Thinning, place: Place) -> Iterator[Row]:
     """`push` against the kernels, and `inverse` against `push`."""
     shape = process.space.shape
@@ -114,10 +122,10 @@ def _reverse(subject: Subject) -> Iterator[Row]:
             yield from _reverse_rates(process, oracle, view, subject.points[possible], t, place)
 
 
+@guarded("reverse kernel of Poisson data")
 def _poisson_data(subject: Subject) -> Iterator[Row]:
     """Poisson data: the kernel is exact over any step, and so is the law of the data."""
-    process = subject.process
-    assert isinstance(process, Thinning)
+    process = cast(Thinning, subject.process)
     shape = process.space.shape
     oracle = poisson_mixture(process, torch.ones(1), torch.full((1, *shape), 2.3, dtype=torch.float64))
     points = Finite(21, shape).states()

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from unnoise.denoiser import base_process
 from unnoise.generators.kolmogorov import matrices, solve, states
 from unnoise.laws import Categorical, Joint, Law
 from unnoise.noise import NoiseSource
 from unnoise.oracles import Oracle
 from unnoise.processes import FiniteProcess, MatrixChain, Process
 from unnoise.shapes import Tree
-from unnoise.spaces import Finite, tree_leaves
+from unnoise.spaces import tree_leaves
 from unnoise.tree import batch_size, map_leaves, pick
+from unnoise.verify.guard import guarded
 from unnoise.verify.rows import Place, Row
 from unnoise.verify.subjects import Subject, kind_name
 
@@ -43,6 +43,11 @@ def transition_matrix(process: Process, points: Tree, s, t) -> Tensor:
     return dense(lambda x: process.transition(x, s, t), points, points)
 
 
+def triples_of(process: Process) -> tuple[tuple[float, float, float], ...]:
+    """The middle and both ends of time; of a chain by matrices, of its grid."""
+    return TRIPLES if process.has_generator else grid_triples(process)  # type: ignore[arg-type]
+
+
 def grid_triples(chain: MatrixChain) -> tuple[tuple[float, float, float], ...]:
     """The middle and both ends of a chain's grid."""
     grid, last = chain.grid.tolist(), chain.steps
@@ -51,55 +56,103 @@ def grid_triples(chain: MatrixChain) -> tuple[tuple[float, float, float], ...]:
 
 def finite_kernels(subject: Subject) -> Iterator[Row]:
     process, place = subject.process, Place(subject.name)
-    chain = process if isinstance(process, MatrixChain) else None
     points, data = states(process.state_space), states(process.space)
     if batch_size(points) > 100:
+        yield place.unchecked("kernels over all states", f"the space has {batch_size(points)} of them, more than 100")
         return
-    noised = float(dense(lambda x: process.marginal(x, 0.0), data, data).diagonal().min()) < 1 - 1e-12
+    for times in triples_of(process):
+        t = times[-1]
+        where = f"t={t:g}" if t > 1e-3 else f"t={t:.0e}"
+        where = "t=1-1e-5" if t > 0.999 else where
+        yield from _forward(process, place, points, data, times, where)
+        yield from _conditioned(process, place, points, data, times, where)
+        yield from _float32(process, place, points, data, times, where)
+    yield from _start(process, place, points, data)
+    yield from _carried(process, place)
+    yield from _reverse(subject)
+
+
+@guarded("forward kernels")
+def _forward(process: Process, place: Place, points: Tree, data: Tree, times, where: str) -> Iterator[Row]:
+    """Transitions against the generator (a chain: its matrices), and against each other."""
+
+    _, s, t = times
+    q = transition_matrix(process, points, s, t)
 
     def transition(s, t) -> Tensor:
-        return transition_matrix(process, points, s, t)
+        return q if (s, t) == times[1:] else transition_matrix(process, points, s, t)
 
     def marginal(t) -> Tensor:
         return marginal_matrix(process, data, points, t)
 
-    def rates(times: Tensor) -> Tensor:
-        return matrices(process.state_space, process.local, times)
+    def rates(at: Tensor) -> Tensor:
+        return matrices(process.state_space, process.local, at)
 
-    eye = torch.eye(batch_size(points), dtype=torch.float64)
-    for r, s, t in grid_triples(chain) if chain else TRIPLES:
-        where = f"t={t:g}" if t > 1e-3 else f"t={t:.0e}"
-        where = "t=1-1e-5" if t > 0.999 else where
-        q = transition(s, t)
-        yield place.equal(f"transition sums to 1, {where}", 1.0, q.sum(0), TIGHT)
-        if chain:
-            yield place.equal(f"transition = product of the matrices, {where}", _product(chain, s, t), q, TIGHT)
-        else:
-            exact = solve(rates, eye, s, t, 1e-12)
-            yield place.equal(f"transition = forward equation of the generator, {where}", exact, q, TIGHT)
-        yield place.equal(f"composition of transitions, {where}", transition(r, t), q @ transition(r, s), TIGHT)
-        yield place.equal(f"marginal = transition of marginal, {where}", marginal(t), q @ marginal(s), TIGHT)
-        yield place.equal(f"posterior = Bayes, {where}", *_bayes(process, points, data, s, t), TIGHT)
-        single = (torch.tensor(v, dtype=torch.float32) for v in (s, t))
-        s32, t32 = single
-        exact = transition(s32.double(), t32.double())
-        yield place.equal(f"float32 transition, {where}", exact, transition(s32, t32), FLOAT32, largest=True)
-        r32 = torch.tensor(r, dtype=torch.float32)
-        chained = transition(s32, t32) @ transition(r32, s32)
-        direct = transition(r32.double(), t32.double())
-        yield place.equal(f"float32 composition, {where}", direct, chained, FLOAT32, largest=True)
-        yield place.equal(f"float32 marginal, {where}", marginal(t32.double()), marginal(t32), FLOAT32, largest=True)
-        bayes = _bayes(process, points, data, s32.double(), t32.double())[0]
-        own = _bayes(process, points, data, s32, t32)[1]
-        yield place.equal(f"float32 posterior, {where}", bayes, own, FLOAT32, largest=True)
+    yield place.equal(f"transition sums to 1, {where}", 1.0, q.sum(0), TIGHT)
+    if process.has_generator:
+        eye = torch.eye(batch_size(points), dtype=torch.float64)
+        yield place.sensitive(
+            f"transition = forward equation of the generator, {where}",
+            lambda r, s, t: (solve(rates, eye, s, t, 1e-12), transition(s, t)),
+            times,
+            TIGHT,
+        )
+    else:
+        exact = _product(process, s, t)  # type: ignore[arg-type]
+        yield place.equal(f"transition = product of the matrices, {where}", exact, q, TIGHT)
+    yield place.sensitive(
+        f"composition of transitions, {where}",
+        lambda r, s, t: (transition(r, t), transition(s, t) @ transition(r, s)),
+        times,
+        TIGHT,
+    )
+    yield place.sensitive(
+        f"marginal = transition of marginal, {where}",
+        lambda r, s, t: (marginal(t), transition(s, t) @ marginal(s)),
+        times,
+        TIGHT,
+    )
+
+
+@guarded("posterior = Bayes")
+def _conditioned(process: Process, place: Place, points: Tree, data: Tree, times, where: str) -> Iterator[Row]:
+    compared = lambda r, s, t: _bayes(process, points, data, s, t)  # noqa: E731
+    yield place.sensitive(f"posterior = Bayes, {where}", compared, times, TIGHT)
+
+
+@guarded("float32 kernels")
+def _float32(process: Process, place: Place, points: Tree, data: Tree, times, where: str) -> Iterator[Row]:
+    def transition(s, t) -> Tensor:
+        return transition_matrix(process, points, s, t)
+
+    r32, s32, t32 = (torch.tensor(v, dtype=torch.float32) for v in times)
+    exact = transition(s32.double(), t32.double())
+    yield place.equal(f"float32 transition, {where}", exact, transition(s32, t32), FLOAT32, largest=True)
+    chained = transition(s32, t32) @ transition(r32, s32)
+    direct = transition(r32.double(), t32.double())
+    yield place.equal(f"float32 composition, {where}", direct, chained, FLOAT32, largest=True)
+    exact, ours = (marginal_matrix(process, data, points, t) for t in (t32.double(), t32))
+    yield place.equal(f"float32 marginal, {where}", exact, ours, FLOAT32, largest=True)
+    bayes = _bayes(process, points, data, s32.double(), t32.double())[0]
+    own = _bayes(process, points, data, s32, t32)[1]
+    yield place.equal(f"float32 posterior, {where}", bayes, own, FLOAT32, largest=True)
+
+
+@guarded("marginal at 0")
+def _start(process: Process, place: Place, points: Tree, data: Tree) -> Iterator[Row]:
+    noised = float(dense(lambda x: process.marginal(x, 0.0), data, data).diagonal().min()) < 1 - 1e-12
     if not noised:
-        start = marginal(0.0)
+        start = marginal_matrix(process, data, points, 0.0)
         yield place.equal("marginal at 0 is the data", (start > 0.5).double(), start, TIGHT)
-    single_leaf = base_process(process)
-    if isinstance(single_leaf, FiniteProcess):
-        pairs = [(chain.grid[1].item(), chain.grid[2].item())] if chain else [(0.1, 0.7), (0.9, 1 - 1e-4)]
-        yield from _inverse(single_leaf, place, pairs)
-    yield from _reverse(subject)
+
+
+@guarded("inverse kernels")
+def _carried(process: Process, place: Place) -> Iterator[Row]:
+    """`push` and `inverse` in the form that one leaf of categories gives them; a product's are its leaves'."""
+    if isinstance(process.base, FiniteProcess):
+        grid = process.grid
+        pairs = [(0.1, 0.7), (0.9, 1 - 1e-4)] if grid is None else [(grid[1].item(), grid[2].item())]
+        yield from _inverse(process.base, place, pairs)
 
 
 def _product(chain: MatrixChain, s: float, t: float) -> Tensor:
@@ -182,14 +235,13 @@ def _leaf_laws(law: Law, path: tuple[str, ...]) -> Categorical:
 
 def _reverse(subject: Subject) -> Iterator[Row]:
     """The reverse of the exact denoiser against Bayes' rule on the enumerated law, and against the reversed generator."""
-    process, oracle = subject.process, subject.oracle
+    process = subject.process
     points, data = states(process.state_space), states(process.space)
-    law = oracle.log_prob(data).exp()
-    chain = process if isinstance(process, MatrixChain) else None
-    pairs = [(s, t) for _, s, t in grid_triples(chain)] if chain else [(0.3, 0.6), (1e-5, 1e-4), (0.9, 1 - 1e-4)]
+    law = subject.oracle.log_prob(data).exp()
+    triples = grid_triples(process) if not process.has_generator else None  # type: ignore[arg-type]
+    pairs = [(0.3, 0.6), (1e-5, 1e-4), (0.9, 1 - 1e-4)] if triples is None else [(s, t) for _, s, t in triples]
     for kind in subject.kinds:
         place = Place(subject.name, kind_name(kind))
-        view = oracle.predicting(kind)
         for s, t in pairs:
             at_t = marginal_matrix(process, data, points, t) @ law
             seen = at_t > 1e-12
@@ -198,21 +250,29 @@ def _reverse(subject: Subject) -> Iterator[Row]:
                 at_s = marginal_matrix(process, data, points, s) @ law
                 kernel = transition_matrix(process, points, s, t)
                 joint = kernel * at_s / at_t[:, None].clamp_min(1e-300)  # [x_t, x_s]
-                step = view(here, t).step(s)
-                yield from _float32_reverse(process, view, here, s, t, place)
-                for path, space in tree_leaves(process.state_space):
-                    assert isinstance(space, Finite)
-                    one_hot = torch.nn.functional.one_hot(pick(points, path).reshape(len(at_t), -1), space.size).double()
-                    exact = torch.einsum("ts,skc->tkc", joint[seen], one_hot)
-                    ours = _leaf_laws(step, path).probs.reshape(exact.shape)
-                    yield place.equal(f"reverse kernel = Bayes, t={t:g}", exact, ours, TIGHT)
-            if not chain:
-                yield from _reverse_rates(process, oracle, view, here, t, place)
+                yield from _reverse_step(subject, place, kind, here, joint[seen], s, t)
+            if process.has_generator:
+                yield from _reverse_rates(process, subject.oracle, subject.oracle.predicting(kind), here, t, place)
+
+
+@guarded("reverse kernel = Bayes")
+def _reverse_step(subject: Subject, place: Place, kind, here: Tree, joint: Tensor, s: float, t: float) -> Iterator[Row]:
+    """`joint` is the law of all states x_s, by Bayes' rule, given each of the states x_t here."""
+    process, view = subject.process, subject.oracle.predicting(kind)
+    points = states(process.state_space)
+    step = view(here, t).step(s)
+    yield from _float32_reverse(process, view, here, s, t, place)
+    for path, space in tree_leaves(process.state_space):
+        size = space.size  # type: ignore[attr-defined]
+        one_hot = torch.nn.functional.one_hot(pick(points, path).reshape(joint.shape[1], -1), size).double()
+        exact = torch.einsum("ts,skc->tkc", joint, one_hot)
+        ours = _leaf_laws(step, path).probs.reshape(exact.shape)
+        yield place.equal(f"reverse kernel = Bayes, t={t:g}", exact, ours, TIGHT)
 
 
 def _float32_reverse(process: Process, view: Oracle, here: Tree, s: float, t: float, place: Place) -> Iterator[Row]:
     """The reverse kernel from float32 logits and times."""
-    process = base_process(process)
+    process = process.base
     if not isinstance(process, FiniteProcess):
         return
     s32, t32 = (torch.tensor(v, dtype=torch.float32).expand(batch_size(here)) for v in (s, t))
@@ -229,6 +289,7 @@ def _has_exact_step(kind) -> bool:
     return kind.__name__ in ("Posterior", "RawPosterior")
 
 
+@guarded("reverse rates = reversed generator")
 def _reverse_rates(process: Process, oracle: Oracle, view: Oracle, here: Tree, t: float, place: Place) -> Iterator[Row]:
     exact = process.generator(t).reversed(lambda x: oracle.log_marginal(x, t)).local(here)
     ours = view(here, t).local()

@@ -12,9 +12,11 @@ from torch import Tensor
 from unnoise.laws import Normal
 from unnoise.processes import Gaussian
 from unnoise.verify.finite_kernels import TIGHT
+from unnoise.verify.guard import guarded
 from unnoise.verify.rows import Place, Row
 
 
+@guarded("composition of moments")
 def moment_composition(process: Gaussian, place: Place, x0, r, s, t, where) -> Iterator[Row]:
     """In several dimensions: means compose, covariances are carried and added; draws and density share their covariance."""
     gain, direct, middle = process.schedule.step_alpha(s, t), process.transition(x0, r, t), process.transition(x0, r, s)

@@ -51,6 +51,7 @@ class Setting(ABC):
     prediction: str
     quantity = "order in law"
     panel: str
+    denoiser: AnyDenoiser  # the exact one
 
     @abstractmethod
     def error(self, sampler: Sampler, steps: int) -> float:
@@ -199,10 +200,13 @@ class JointNormal(AnyDenoiser):
 class TwoNumbers(Setting):
     process, prediction, panel, high, low = "Product(a, b)/Cosine", "Clean", "law, products", 0.9, 0.1
 
+    def __init__(self) -> None:
+        self.denoiser = JointNormal()
+
     def error(self, sampler, steps):
         (mean, covariance), last = (noised(COSINE, t) for t in (self.high, self.low))
         times = even(self.high, self.low, steps)
-        found = moments(sampler, JointNormal(), times, mean, covariance, {"a": 1, "b": 1})
+        found = moments(sampler, self.denoiser, times, mean, covariance, {"a": 1, "b": 1})
         return max(float((f - e).abs().max()) for f, e in zip(found, last, strict=True))
 
 
@@ -215,7 +219,7 @@ class NumberAndCategory(Setting):
         product = Product(x=Gaussian((1,), STEADY), c=Uniform(2, (1,), STEADY))
         means = torch.tensor([[-0.4], [0.4]], dtype=torch.float64)
         variances = torch.tensor([[[0.6]], [[0.8]]], dtype=torch.float64)
-        self.oracle = conditional_gaussian(product, torch.tensor([0.45, 0.55]), means, variances)
+        self.denoiser = self.oracle = conditional_gaussian(product, torch.tensor([0.45, 0.55]), means, variances)
         self.tests = [
             lambda x, c: np.cos(x + 0.3),
             lambda x, c: x * (c == 1),

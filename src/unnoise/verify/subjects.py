@@ -1,6 +1,16 @@
-"""What is verified: a process with its oracle, and the prediction kinds it admits."""
+"""What is verified: a process with its oracle, and the prediction kinds it admits.
 
-from dataclasses import dataclass, field, replace
+`subject_of(process, name)` is open: a process of one's own registers the subject that puts it to `unnoise verify`,
+
+    @subject_of.register
+    def _(process: Circle, name: str) -> Subject: ...
+
+and its leaf in products, where it has one, by `leaf_oracle`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import singledispatch
 from math import prod
 from typing import Any
 
@@ -20,6 +30,7 @@ from unnoise.oracles import (
     table,
 )
 from unnoise.oracles.components import CategoricalLeaf
+from unnoise.oracles.leaves import Leaf
 from unnoise.predictions import (
     Clean,
     CountRatio,
@@ -37,9 +48,10 @@ from unnoise.predictions import (
     Transition,
     Velocity,
 )
-from unnoise.processes import FiniteProcess, Gaussian, Process, Product, Thinning
+from unnoise.processes import Chain, FiniteProcess, Gaussian, Process, Product, Thinning
 from unnoise.shapes import Tree
 from unnoise.spaces import Finite
+from unnoise.verify.guard import Check
 
 CONTINUOUS_KINDS = (Clean, Noise, Score, Velocity, Flow)
 COUNT_KINDS = (Intensity, CountRatio)  # and Remaining for pure death
@@ -54,12 +66,12 @@ class Subject:
     process: Process
     oracle: Oracle
     kinds: tuple[Any, ...]  # every prediction that is not tied to a grid (dicts of them on a product)
-    grid_kind: Any  # the one that is
+    grid_kind: Any  # the one that is; None where there is none
     points: Tree  # data points at which bounds are compared
     cutoffs: tuple[float, ...] = (1e-3, 0.1)
     nodes: int = 64  # of the time quadrature
     late: float = 1.0  # its grading towards t = 1
-    extra: dict = field(default_factory=dict)
+    checks: tuple[Check, ...] | None = None  # each makes rows of (subject, networks); None: those of the process's class
 
     def __post_init__(self) -> None:
         if not isinstance(self.oracle, Oracle):
@@ -68,10 +80,6 @@ class Subject:
     @property
     def quadrature(self) -> Quadrature:
         return Quadrature(self.nodes, late=self.late)
-
-    @property
-    def finite(self) -> bool:
-        return isinstance(self.process, FiniteProcess)
 
 
 def kind_name(kind: Any) -> str:
@@ -87,7 +95,6 @@ def random_law(count: int, seed: int = 0) -> Tensor:
 def finite_subject(process: FiniteProcess, name: str, late: float = 1.0) -> Subject:
     """An arbitrary table on the process's space."""
     space = process.space
-    assert isinstance(space, Finite)
     if space.count > 200 or process.state_space.count > 2000:
         raise ValueError(
             f"{space} has {space.count} points: verification enumerates the space, so build the process on a small one, "
@@ -145,17 +152,62 @@ def count_subject(process: Thinning, name: str, oracle: Oracle | None = None) ->
     return Subject(name, process, oracle, kinds, None, points, cutoffs, 96)
 
 
+@dataclass(frozen=True)
+class LeafOracle:
+    """A leaf's part in the oracle of a product: what it holds, its kinds, and three random components of its law."""
+
+    holds: str
+    kinds: tuple[Any, ...]
+    components: Callable[[NoiseSource], Leaf]
+
+
+@singledispatch
+def leaf_oracle(process: Process) -> LeafOracle:
+    """How a process takes part in a product's oracle; open to registration, like `subject_of`."""
+    raise ValueError(
+        f"no oracle for the leaf {process}: use finite leaves and Gaussian leaves with one coordinate, or register one, "
+        f"unnoise.verify.subjects.leaf_oracle.register({type(process).__name__})"
+    )
+
+
+@leaf_oracle.register
+def _(process: FiniteProcess) -> LeafOracle:
+    def components(source: NoiseSource) -> Leaf:
+        logits, valid = source.normal((*process.space.shape, process.space.size)), process.space.valid()
+        return CategoricalLeaf((logits if valid is None else torch.where(valid, logits, -1e30)).log_softmax(-1))
+
+    return LeafOracle("categories", FINITE_KINDS, components)
+
+
+@leaf_oracle.register
+def _(process: Gaussian) -> LeafOracle:
+    _, means, covariances = mixture_components(1)
+
+    def components(source: NoiseSource) -> Leaf:
+        if process.space.dimension > 1:
+            raise ValueError(f"no oracle for the leaf {process}: use finite leaves and Gaussian leaves with one coordinate")
+        return GaussianLeaf(means.reshape(3, *process.space.shape), covariances)
+
+    return LeafOracle("numbers", CONTINUOUS_KINDS, components)
+
+
+@leaf_oracle.register
+def _(process: Thinning) -> LeafOracle:
+    kinds = (Remaining, *COUNT_KINDS) if process.pure_death else COUNT_KINDS
+    return LeafOracle("counts", kinds[:2], lambda source: PoissonLeaf(count_rates(process.space.shape)))
+
+
 def product_subject(process: Product, name: str) -> Subject:
-    """A conditional Gaussian x categorical law, on a product of one leaf of each kind (or of finite leaves only)."""
+    """A conditional Gaussian x categorical law, on a product of one leaf of each kind; else three components."""
     leaves = process.leaves
-    finite = {key: leaf for key, leaf in leaves.items() if isinstance(leaf, FiniteProcess)}
-    numbers = {key: leaf for key, leaf in leaves.items() if isinstance(leaf, Gaussian)}
-    if len(finite) == 1 and len(numbers) == 1 and len(leaves) == 2:
-        ((key, leaf),), ((number, gaussian),) = finite.items(), numbers.items()
-        count, dimension = leaf.space.count, gaussian.space.dimension
-        means = NoiseSource(2, count).at("means").normal((dimension,))
-        covariances = (0.3 + NoiseSource(2, count).at("variances").uniform((1,))).unsqueeze(-1) * torch.eye(dimension)
-        means = means.reshape(count, *gaussian.space.shape)
+    holds = {leaf_oracle(leaf).holds: key for key, leaf in leaves.items() if not leaf.leaves}
+    if len(leaves) == 2 and set(holds) == {"categories", "numbers"}:
+        key, number = holds["categories"], holds["numbers"]
+        count, numbers = leaves[key].space.count, leaves[number].space  # type: ignore[attr-defined]
+        means = NoiseSource(2, count).at("means").normal((numbers.dimension,))
+        spread = 0.3 + NoiseSource(2, count).at("variances").uniform((1,))
+        covariances = spread.unsqueeze(-1) * torch.eye(numbers.dimension)
+        means = means.reshape(count, *numbers.shape)  # type: ignore[attr-defined]
         oracle = conditional_gaussian(process, random_law(count), means, covariances)
         kinds = tuple({number: c, key: f} for c, f in zip(CONTINUOUS_KINDS, (*FINITE_KINDS, Posterior), strict=True))
         return Subject(
@@ -168,29 +220,19 @@ def product_subject(process: Product, name: str) -> Subject:
 
 def _mixed_components(process: Product) -> tuple[Components, tuple[dict, ...]]:
     """A latent-class law on any tree of leaves: three components, independent leaves within each."""
-    weights, means, covariances = mixture_components(1)
 
     def build(part: Process, source: NoiseSource) -> Tree:
-        if isinstance(part, Product):
+        if part.leaves:
             return {key: build(leaf, source.at(key)) for key, leaf in part.leaves.items()}
-        if isinstance(part, FiniteProcess):
-            logits = source.normal((*part.space.shape, part.space.size))
-            valid = part.space.valid()
-            return CategoricalLeaf((logits if valid is None else torch.where(valid, logits, -1e30)).log_softmax(-1))
-        if isinstance(part, Gaussian) and part.space.dimension == 1:
-            return GaussianLeaf(means.reshape(3, *part.space.shape), covariances)
-        if isinstance(part, Thinning):
-            return PoissonLeaf(count_rates(part.space.shape))
-        raise ValueError(f"no oracle for the leaf {part}: use finite leaves and Gaussian leaves with one coordinate")
+        return leaf_oracle(part).components(source)
 
     def choose(part: Process, i: int) -> Any:
-        if isinstance(part, Product):
+        if part.leaves:
             return {key: choose(leaf, i) for key, leaf in part.leaves.items()}
-        if isinstance(part, Thinning):
-            return ((Remaining, *COUNT_KINDS) if part.pure_death else COUNT_KINDS)[i % 2]
-        return FINITE_KINDS[i] if isinstance(part, FiniteProcess) else CONTINUOUS_KINDS[i]
+        kinds = leaf_oracle(part).kinds
+        return kinds[i % len(kinds)]
 
-    oracle = Components(process, weights, build(process, NoiseSource(4, 3)))
+    oracle = Components(process, mixture_components(1)[0], build(process, NoiseSource(4, 3)))
     return oracle, tuple(choose(process, i) for i in range(4))
 
 
@@ -199,17 +241,37 @@ def with_energy(subject: Subject) -> Subject:
     return replace(subject, kinds=(*subject.kinds, Energy))
 
 
+@singledispatch
 def subject_of(process: Process, name: str) -> Subject:
-    """The subject for any process whose law can be computed; used for a user's own."""
-    if isinstance(process, FiniteProcess):
-        return with_energy(finite_subject(process, name))
-    if isinstance(process, Gaussian):
-        return with_energy(gaussian_subject(process, name))
-    if isinstance(process, Product):
-        return with_energy(product_subject(process, name))
-    if isinstance(process, Thinning):
-        return with_energy(count_subject(process, name))
+    """The subject for any process whose law can be computed; open to registration from outside."""
     raise TypeError(
-        f"{type(process).__name__} is neither a FiniteProcess, a Gaussian, a Thinning nor a Product: "
-        f"no oracle is known for it"
+        f"{type(process).__name__} has no subject: no oracle is known for it.  Write one (a subclass of "
+        f"unnoise.oracles.Oracle) and register the subject that holds it, "
+        f"unnoise.verify.subject_of.register({type(process).__name__})"
     )
+
+
+@subject_of.register
+def _(process: FiniteProcess, name: str) -> Subject:
+    return with_energy(finite_subject(process, name))
+
+
+@subject_of.register
+def _(process: Gaussian, name: str) -> Subject:
+    return with_energy(gaussian_subject(process, name))
+
+
+@subject_of.register
+def _(process: Product, name: str) -> Subject:
+    return with_energy(product_subject(process, name))
+
+
+@subject_of.register
+def _(process: Thinning, name: str) -> Subject:
+    return with_energy(count_subject(process, name))
+
+
+@subject_of.register
+def _(process: Chain, name: str) -> Subject:
+    """A chain is verified as the process that it restricts: its kernels are that process's."""
+    return subject_of(process.base, name)

@@ -1,0 +1,29 @@
+"""What users put to `unnoise verify`: an option for each, as package.module:name, and the rows that it makes."""
+
+from collections.abc import Callable, Iterator
+
+from unnoise.verify.generators import generator_rows
+from unnoise.verify.own_denoiser import denoiser_rows
+from unnoise.verify.own_prediction import prediction_rows
+from unnoise.verify.own_sampler import sampler_rows
+from unnoise.verify.own_times import times_rows
+from unnoise.verify.own_weighting import weighting_rows
+from unnoise.verify.rows import Row
+from unnoise.verify.run import checks, user_subject
+from unnoise.verify.schedules import schedule_rows
+
+
+def process_rows(path: str, thorough: bool = False) -> Iterator[Row]:
+    return checks(user_subject(path), thorough)
+
+
+OWN: dict[str, Callable[[str, bool], Iterator[Row]]] = {
+    "process": process_rows,
+    "generator": generator_rows,
+    "schedule": schedule_rows,
+    "sampler": sampler_rows,
+    "times": times_rows,
+    "weighting": weighting_rows,
+    "prediction": prediction_rows,
+    "denoiser": denoiser_rows,
+}
