@@ -5,7 +5,7 @@ from unnoise.networks.columns import ColumnLeaf, ColumnTransformer, ColumnTransf
 from unnoise.networks.embedding import Modulation, TimeEmbedding, modulate
 from unnoise.networks.images import SmallUNet, SmallUNetConfig
 from unnoise.networks.mlp import MLP, MLPConfig
-from unnoise.networks.presets import PRESETS, default_network, default_predicts
+from unnoise.networks.presets import PRESETS, column, columns, default_network, default_predicts, network_for
 from unnoise.networks.transformer import SequenceTransformer, SequenceTransformerConfig
 
 __all__ = [
@@ -23,10 +23,13 @@ __all__ = [
     "SmallUNetConfig",
     "TimeEmbedding",
     "build",
+    "column",
+    "columns",
     "count_parameters",
     "default_network",
     "default_predicts",
     "described",
     "modulate",
+    "network_for",
     "register",
 ]
