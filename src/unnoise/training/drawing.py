@@ -137,7 +137,7 @@ def _kept_back(calls: int | None, sampler: Sampler, process: Process) -> int | N
 def _revealed(denoiser: Denoiser, x: Tree, info: Info, seed: int, first: int) -> Tree:
     """What a leaping method left masked, drawn in one more step from the last time of its grid before 0."""
     names, masks = denoiser.process.leaves, _masks(denoiser.process)
-    left = [((x[name] if name else x) == leaf.mask).flatten(1).any(1) for name, leaf in masks.items()]
+    left = [((x[name] if name else x) == leaf.mask).reshape(batch_size(x), -1).any(1) for name, leaf in masks.items()]
     rows = torch.stack(left).any(0).nonzero().squeeze(1) if left else torch.zeros(0, dtype=torch.int64)
     if not len(rows):
         return x
