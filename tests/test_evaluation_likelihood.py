@@ -15,7 +15,7 @@ from unnoise.data.sequences import Sequences
 from unnoise.data.table import Table
 from unnoise.evaluation import likelihood
 from unnoise.evaluation.report import evaluate
-from unnoise.evaluation.sequences import chosen
+from unnoise.evaluation.scores import chosen
 from unnoise.likelihoods import Dequantised, UniformDequantisation
 from unnoise.networks.presets import default_network
 from unnoise.training.data_order import split

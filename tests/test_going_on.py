@@ -13,7 +13,7 @@ from unnoise.data.read import read
 from unnoise.data.source_file import SourceFile
 from unnoise.evaluation.likelihood import bound_on, bound_terms
 from unnoise.evaluation.report import evaluate
-from unnoise.evaluation.sequences import chosen
+from unnoise.evaluation.scores import chosen
 from unnoise.training import Run, Trainer
 from unnoise.training.data_order import Cursor, InMemory, split
 from unnoise.training.panels import Panels, shown_suffix
@@ -171,7 +171,7 @@ def test_fills_are_left_out_of_what_training_and_evaluation_report(tmp_path):
     c = run.config.train
     common = (InMemory(x0), trainer.held, trainer.accelerator, c.batch_size, c.validation_draws, c.seed)
     with trainer.learner.shown():
-        plain = validate(trainer.learner.denoiser, *common, options=trainer.options)
+        plain = validate(trainer.bound, *common)
     held = {name: leaf[trainer.held] for name, leaf in x0.items()}
     fills = float(form.log_fill(held).mean())
     assert reported - plain.bound == pytest.approx(fills, abs=1e-6) and fills < -0.8

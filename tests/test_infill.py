@@ -262,7 +262,7 @@ def test_no_sequence_ends_before_a_symbol_that_is_known(tmp_path, capsys):
 
 
 def test_end_is_barred_exactly_where_a_symbol_comes_later():
-    from unnoise.networks.end_symbol import EndBarred
+    from unnoise.data.end_symbol import EndBarred
 
     class Flat(torch.nn.Module):
         def forward(self, x, t):

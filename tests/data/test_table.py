@@ -16,10 +16,9 @@ from scipy.stats import kstest
 from torch import nn
 
 from unnoise.data.base import BadData
-from unnoise.data.read import overrides
 from unnoise.data.scales import Dates, Decimals
 from unnoise.data.table import Table
-from unnoise.data.table_files import arrow_library
+from unnoise.data.table_files import arrow_library, overrides
 from unnoise.processes import Masking, Product
 
 N = 700

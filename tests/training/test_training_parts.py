@@ -109,7 +109,7 @@ def test_the_standard_errors_of_the_bound_mean_what_they_say():
     scores, spread = [], []
     for seed in range(60):
         x0 = torch.multinomial(probs, 50, True, generator=torch.Generator().manual_seed(seed)).T.contiguous()
-        result = validate(denoiser, InMemory(x0), torch.arange(50), alone, 16, 2, seed)
+        result = validate(un.Objective(denoiser), InMemory(x0), torch.arange(50), alone, 16, 2, seed)
         assert result.rows == 50
         assert result.bound == pytest.approx(result.prior + result.diffusion + result.reconstruction)
         scores.append((result.bound - entropy) / result.se)
@@ -118,9 +118,9 @@ def test_the_standard_errors_of_the_bound_mean_what_they_say():
     assert abs(float(scores.mean())) < 4 / 60**0.5  # unbiased
     assert 0.6 < float(scores.std()) < 1.3  # strata make it a little smaller than 1, never larger
     assert 0.05 < sum(spread) / 60 < 0.3  # of two draws of 50 rows
-    again = validate(denoiser, InMemory(x0), torch.arange(50), alone, 16, 2, seed)
+    again = validate(un.Objective(denoiser), InMemory(x0), torch.arange(50), alone, 16, 2, seed)
     assert again == result  # a fixed noise
-    assert validate(denoiser, InMemory(x0), torch.arange(50), alone, 16, 2, seed + 1) != result
+    assert validate(un.Objective(denoiser), InMemory(x0), torch.arange(50), alone, 16, 2, seed + 1) != result
 
 
 @pytest.mark.parametrize("optimiser", ["adamw", "muon"])

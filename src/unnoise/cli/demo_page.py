@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from unnoise.cli import noising_picture
-from unnoise.data.arrays import Array, picture
+from unnoise.data.arrays import picture
 from unnoise.training.metrics import read_metrics
 
 STYLE = """
@@ -37,7 +37,7 @@ def write_page(folder: Path, results: list[dict[str, Any]], seed: int) -> Path:
     ]
     for result in results:
         parts.append(f"<h2>{html.escape(result['name'].capitalize())}</h2>")
-        parts.append(_digits(result) if isinstance(result["format"], Array) else _table(result))
+        parts.append(_table(result) if isinstance(result["real"], dict) else _digits(result))
         parts.append(f"<p>{_image(_curve(result), 'the bound on held-out rows while training')}</p>")
     noising_picture.draw(folder / "noising.png", seed)
     parts.append(

@@ -6,12 +6,13 @@ from typing import Annotated, Any
 
 import tyro
 
+from unnoise.cli.extending import Extended
 from unnoise.cli.tables import table
 from unnoise.training.safe_files import strict_json
 
 
 @dataclass(kw_only=True)
-class Evaluate:
+class Evaluate(Extended):
     """The bound on data with its three terms, the exact likelihood where there is one, and the quality of samples."""
 
     folder: Annotated[Path, tyro.conf.Positional]
@@ -56,6 +57,7 @@ class Evaluate:
         from unnoise.evaluation.report import evaluate
         from unnoise.training.run import Run
 
+        self.load_extensions()
         result = evaluate(
             Run.open(self.folder),
             self.data,

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import tyro
 
+from unnoise.cli.extending import Extended, pairs
+
 
 @dataclass(kw_only=True)
-class Sample:
+class Sample(Extended):
     """Draw samples of a run and write them in the format of its data."""
 
     folder: Annotated[Path, tyro.conf.Positional]
@@ -46,11 +48,11 @@ class Sample:
     """Print the result as JSON."""
 
     def run(self) -> int:
-        from unnoise.data.table import Table
         from unnoise.samplers.registry import method_named
         from unnoise.training.drawing import draw
         from unnoise.training.run import Run
 
+        self.load_extensions()
         if self.n < 1:
             raise ValueError(f"-n {self.n}: draw at least one sample")
         run = Run.open(self.folder)
@@ -58,7 +60,7 @@ class Sample:
         out = self.out or self.folder / f"samples{format.suffix}"
         format.check_out(out)
         denoiser = run.denoiser(which="best")
-        given = dict(_pair(text) for text in self.given)
+        given = pairs(self.given, "--given", "column")
         x, info = draw(
             denoiser,
             format,
@@ -72,17 +74,10 @@ class Sample:
             given=given,
             progress=not self.json,
         )
-        if given and isinstance(format, Table):
+        if given:
             format.write_given(x, given, out)
         else:
             format.write(x, out)
         result = {"out": str(out), "n": self.n, "calls": info.calls, "rows": info.rows}
         print(json.dumps(result) if self.json else f"wrote {self.n} samples to {out} ({info.calls} network calls)")
         return 0
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ValueError(f"--given {text!r}: write it as column=value")
-    return name, value

@@ -1,27 +1,30 @@
 """`unnoise train`: from a file to a trained model."""
 
 import json
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
+from unnoise.cli.extending import Extended, pairs
 from unnoise.cli.tables import table
 from unnoise.data.base import Format
-from unnoise.data.read import Reading
+from unnoise.data.files import read_once
+from unnoise.data.reading import Reading
 from unnoise.data.source_file import NAME, SourceFile
 from unnoise.training.config import settings
 from unnoise.training.safe_files import strict_json
 
-ON_THE_WAY = ("path", "resume", "steps", "epochs", "minutes", "batch_size", "lr", "set", "device", "json")
+ON_THE_WAY = ("path", "load", "resume", "steps", "epochs", "minutes", "batch_size", "lr", "set", "device", "json")
 COUNT = Annotated[int | None, tyro.conf.arg(metavar="N")]
 
 
 @dataclass(kw_only=True)
-class Train:
-    """Train a model of a file: a CSV, Parquet, text, FASTA, SMILES, NumPy or IDX file, gzipped or not.
+class Train(Extended):
+    """Train a model of a file: a CSV, Parquet, text, FASTA, SMILES, NumPy or IDX file, gzipped or not, or a file of a
+    format of your own (--load).
 
     The state space is read off the data and printed as a table; --dry-run stops there.
     """
@@ -57,6 +60,12 @@ class Train:
     lr: float | None = None
     """The largest learning rate."""
 
+    network: str | None = None
+    """A registered network by name, instead of the one that suits the data."""
+
+    set_network: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default_factory=tuple)
+    """name=value, for a field of the network's configuration, such as width=128; may be repeated."""
+
     schedule: str | None = None
     """Of the noise of numbers: cosine, linear, cosine_offset, linear_beta, log_snr_linear, sigmoid, or learned."""
 
@@ -72,6 +81,13 @@ class Train:
 
     device: str = "auto"
     """auto or cpu."""
+
+    format: str | None = None
+    """A registered format by name, where the file is not to be recognised by its looks: table, sequences, array, or your
+    own."""
+
+    option: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default_factory=tuple)
+    """name=value, for an option of a format of your own; may be repeated."""
 
     length: COUNT = None
     """Symbols in a window of text, or in a padded sequence."""
@@ -107,6 +123,8 @@ class Train:
         if self.padded and self.no_padded:
             raise ValueError("--padded --no-padded: give one of the two")
         return Reading(
+            format=self.format,
+            options=pairs(self.option, "--option"),
             length=self.length,
             text=self.text,
             tokenizer=self.tokenizer,
@@ -118,20 +136,19 @@ class Train:
         )
 
     def run(self) -> int:
-        import torch
-
-        from unnoise.data.read import read
+        from unnoise.data.read import read_source
         from unnoise.training.launch import made_by_main, team
-        from unnoise.training.recipes import recipe
         from unnoise.training.run import Run
-        from unnoise.training.trainer import train
+        from unnoise.training.task import Task
+        from unnoise.training.trainer import Trainer
         from unnoise.tree import batch_size
 
+        self.load_extensions()
         if self.resume is not None:
-            return self._resume()
+            return self._resume(self.resume)
         if self.path is None:
             raise ValueError("which file? unnoise train PATH --out RUN")
-        format, x0 = read(self.path, self.reading())
+        format, x0, source = read_source(self.path, self.reading())
         rows = batch_size(x0)
         if self.dry_run:
             if self.json:
@@ -141,15 +158,34 @@ class Train:
             return 0
         if rows < 4:
             count = "1 example is" if rows == 1 else f"{rows} examples are"
-            raise ValueError(f"{self.path}: {count} too few to train on, which takes 4: {_more(format)}")
-        device = "cuda" if self.device == "auto" and torch.cuda.is_available() else "cpu"
-        config = recipe(
-            format,
+            raise ValueError(f"{self.path}: {count} too few to train on, which takes 4: {format.few_rows_remedy()}")
+        task = Task.of(format, self.schedule)
+        config = self._config(task, rows)
+
+        def make() -> Run:
+            if not self.json:
+                self._understood(format, rows)
+            run = Run.create(self.out, config, task=task)
+            source.save(run.folder)
+            return run
+
+        with team(config.train) as accelerator:
+            run = made_by_main(accelerator, make)
+            return self._train(Trainer(run, x0, progress=not self.json))
+
+    def _config(self, task: Any, rows: int) -> Any:
+        import torch
+
+        from unnoise.training.recipes import recipe
+
+        return recipe(
+            task,
             rows,
             self.preset,
-            device,
-            self.schedule,
-            self.self_condition,
+            "cuda" if self.device == "auto" and torch.cuda.is_available() else "cpu",
+            self_condition=self.self_condition,
+            network=self.network,
+            network_options=settings(self.set_network, "--set-network"),
             steps=self.steps,
             epochs=self.epochs,
             minutes=self.minutes,
@@ -159,57 +195,48 @@ class Train:
             device=self.device,
             **settings(self.set),
         )
-        origin = SourceFile.of(self.path)
 
-        def make() -> Run:
-            if not self.json:
-                self._understood(format, rows)
-            run = Run.create(self.out, config)
-            origin.save(run.folder)
-            return run
-
-        with team(config.train) as accelerator:
-            run = made_by_main(accelerator, make)
-            outcome = train(run, x0, progress=not self.json)
-            return self._print_result(run, outcome) if accelerator.is_main_process else 0
+    def _train(self, trainer: Any) -> int:
+        outcome = trainer.fit()
+        return self._print_result(trainer, outcome) if trainer.accelerator.is_main_process else 0
 
     def _understood(self, format: Format, rows: int) -> None:
         lines = [[line.part, line.kind, line.values, line.process] for line in format.lines()]
         print(table(["part", "kind", "values", "noise"], lines))
         print(f"{rows} examples of {self.path}" + (f", numbers under the schedule {self.schedule}" if self.schedule else ""))
 
-    def _resume(self) -> int:
+    def _resume(self, folder: Path) -> int:
         from unnoise.training.launch import made_by_main, team
         from unnoise.training.run import Run
-        from unnoise.training.trainer import train
+        from unnoise.training.trainer import Trainer
 
-        assert self.resume is not None
-        folder, changes = self.resume, self._changes()
-        origin = SourceFile.load(folder) if self.path is None or (folder / NAME).exists() else SourceFile(self.path)
-        path = self.path or origin.path
+        changes = self._changes()
+        noted = self.path is None or (folder / NAME).exists()
+        source = SourceFile.load(folder) if noted else SourceFile(self.path)  # type: ignore[arg-type]
+        path = self.path or source.path
         before = Run.open(folder)
-        if not origin.still_at(path):
-            raise ValueError(
-                f"{path} is not the file that {folder} was trained on, as it was then ({origin.path}): go on with that one, "
-                f"or start a new run"
-            )
+        with read_once():
+            if not source.still_at(path):
+                raise ValueError(
+                    f"{path} is not the file that {folder} was trained on, as it was then ({source.path}): go on with that "
+                    f"one, or start a new run"
+                )
+            x0 = before.format().encode(path)
 
         def make() -> Run:
-            run = Run.open(folder)
             if changes:
-                run.change(**changes)
-            SourceFile(path.resolve(), origin.digest).save(folder)
-            return run
+                before.change(**changes)
+            SourceFile(path.resolve(), source.digest).save(folder)
+            return before
 
         with team(before.config.train) as accelerator:
             run = made_by_main(accelerator, make)
-            outcome = train(run, run.format().encode(path), progress=not self.json)
-            return self._print_result(run, outcome) if accelerator.is_main_process else 0
+            return self._train(Trainer(run, x0, progress=not self.json))
 
     def _changes(self) -> dict[str, Any]:
         """Settings that a run goes on with; whatever else is given cannot be changed any more."""
         for option in fields(self):
-            default = () if option.name == "set" else option.default
+            default = () if option.default is MISSING else option.default
             if option.name not in ON_THE_WAY and getattr(self, option.name) != default:
                 raise ValueError(f"--{option.name.replace('_', '-')} cannot change when a run goes on: start a new run")
         named = {name: getattr(self, name) for name in ("steps", "epochs", "minutes", "batch_size", "lr")}
@@ -220,15 +247,17 @@ class Train:
             changes.setdefault("minutes", None)
         return changes
 
-    def _print_result(self, run, outcome) -> int:
+    def _print_result(self, trainer: Any, outcome: Any) -> int:
+        from unnoise.networks.compiled import uncompiled
         from unnoise.training.drawing import draw
-        from unnoise.training.panels import shown_suffix
         from unnoise.training.report import write_report
 
+        run, denoiser = trainer.run, trainer.best_denoiser()
         format = run.format()
-        shown = run.samples / f"last{shown_suffix(format)}"
+        shown = run.samples / f"last{format.shown_suffix()}"
         count = 64 if shown.suffix == ".png" else 16
-        x, _ = draw(run.denoiser(which="best"), format, count, seed=self.seed, device=self.device)
+        with uncompiled(denoiser):
+            x, _ = draw(denoiser, format, count, seed=self.seed, device=self.device)
         format.write(x, shown)
         report = write_report(run, shown)
         if self.json:
@@ -240,17 +269,5 @@ class Train:
                 f"{outcome.step} steps, {outcome.seconds:.0f} s, ended by {outcome.reason}{best}; the run is in {run.folder}"
             )
             print(f"curves and samples: {report}")
-            print(f"next: unnoise sample {run.folder} -n 100 --out samples{run.format().suffix}")
+            print(f"next: unnoise sample {run.folder} -n 100 --out samples{format.suffix}")
         return 0
-
-
-def _more(format: Format) -> str:
-    """How to get more examples."""
-    from unnoise.data.sequences import Sequences
-
-    if not isinstance(format, Sequences) or format.form == "smiles":
-        return "add rows"
-    each = "sequence" if format.form == "fasta" else "line"
-    if format.padded:
-        return f"add {each}s, or pass --no-padded and a small --length for windows"
-    return f"pass --length {max(1, format.length // 4)} or less, or --padded for one example per {each}"

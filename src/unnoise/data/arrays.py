@@ -9,7 +9,6 @@ Categories are noised by steps to the next level up or down, `ordinal`, or by ma
 was for a while, as Gaussian noise does.
 """
 
-import gzip
 import io
 import struct
 import zipfile
@@ -23,8 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unnoise.data.base import BadData, Format, Line
+from unnoise.data.base import BY_CONTENT, BY_NAME, NO, BadData, Bins, Format, Line
 from unnoise.data.files import read_bytes, suffix_of, write_bytes
+from unnoise.data.reading import Reading
+from unnoise.data.registry import register_format
+from unnoise.data.training_defaults import muon
 from unnoise.objectives.decoders import DiscretisedGaussian
 from unnoise.processes import Gaussian, Masking, Process, RateMatrix, rate_matrices
 from unnoise.schedules import Cosine
@@ -36,12 +38,15 @@ MANY = 3  # levels that are noised as ordinals unless told otherwise
 NOISES = {"ordinal": "steps to neighbouring levels, cosine schedule", "masking": "Masking"}
 
 
+@register_format
 @dataclass(kw_only=True)
 class Array(Format):
     """What was understood of an array."""
 
     kind = "array"
     suffix = ".npy"
+    suffixes = (".npy", ".npz")
+    options = {"--categories": "arrays", "--noise": "the levels of arrays"}
 
     shape: list[int]  # of an example, as it is in the file
     dtype: str  # numpy's name for the file's numbers
@@ -55,6 +60,21 @@ class Array(Format):
     span: list[float] | None = None  # least and largest of the numbers trained on, where they are no levels
     array: str | None = None  # its name in an .npz file
     others: list[str] = field(default_factory=list)  # the arrays beside it there
+
+    @classmethod
+    def recognises(cls, path: Path, how: Reading) -> int:
+        """By name, or as IDX by its first bytes: such files have names of many kinds."""
+        if suffix_of(path) in cls.suffixes:
+            return BY_NAME
+        return BY_CONTENT if is_idx(path) else NO
+
+    @classmethod
+    def taken(cls, path: Path, how: Reading) -> tuple[str, tuple[str, ...]]:
+        return "an array", tuple(cls.options)
+
+    @classmethod
+    def read(cls, path: Path, how: Reading) -> tuple["Array", Tree]:
+        return cls.fit(path, how.categories, how.noise)
 
     @classmethod
     def fit(cls, path: Path, categories: bool = False, noise: str | None = None) -> tuple["Array", Tree]:
@@ -131,6 +151,35 @@ class Array(Format):
         if self.noise == "masking":
             return Masking(self.levels, self.state_shape)
         return RateMatrix(rate_matrices.nearest_neighbour(self.levels), self.state_shape, Cosine(), method="eigen")
+
+    @property
+    def bins(self) -> Bins | None:
+        return Bins(self.width, -1.0) if self.levels and not self.categories else None
+
+    @property
+    def dear(self) -> bool:
+        return len(self.shape) > 1
+
+    def network_hints(self) -> dict[str, Any]:
+        return {"bin": self.width if self.levels else 0.0}
+
+    def training(self, preset: str, on_cpu: bool) -> dict[str, Any]:
+        """The weighting is the bound, but for images: most of theirs is about the last bits of pixels, and little about
+        what they look like."""
+        own = {"batch_size": 64 if on_cpu else 256}
+        if not self.dear:
+            return own
+        named = "bound" if self.noise == "masking" else "cross_entropy"
+        return {**own, "weighting": named if self.categories else "balanced", **muon(preset)}
+
+    def shown_suffix(self) -> str:
+        if not self.pictured:
+            return self.suffix
+        try:
+            import PIL  # noqa: F401
+        except ImportError:
+            return self.suffix
+        return ".png"
 
     def objective_options(self) -> dict[str, Any]:
         """Levels as numbers: the bound is that of the levels, with the last word at the noise of a sixth of a bin."""
@@ -299,8 +348,7 @@ def as_type(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def is_idx(path: Path) -> bool:
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-        head = file.read(4)
+    head = read_bytes(path)[:4]
     return len(head) == 4 and head[:2] == b"\x00\x00" and head[2] in IDX_TYPES and 1 <= head[3] <= 4
 
 

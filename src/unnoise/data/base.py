@@ -3,9 +3,14 @@
 A `Format` is what was understood of a file: it encodes files of the same kind as states of a space, says which process
 suits them, and writes states back in the form they came in.  It is plain data: `to_json` and `from_json` carry it with a
 trained model.
+
+A format also answers for itself wherever a command would have to know its class: which files it recognises, which options
+of reading concern it, what training suits it, what must hold of whatever is drawn, how gaps are counted.  All of these have
+answers here that work for any data; `data.registry.register_format` makes a format known by its name.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,9 +18,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from unnoise.data.reading import Reading, suffix_of
+from unnoise.denoiser import Denoiser
 from unnoise.processes import Process
-from unnoise.shapes import Float, Tree
-from unnoise.tree import batch_size, first_leaf
+from unnoise.shapes import Bool, Float, Tree
+from unnoise.tree import batch_size, first_leaf, leaves
+
+NO, BY_CONTENT, BY_NAME, BY_BOTH = range(4)  # how surely a file is recognised, by its first bytes and by its suffix
 
 
 class BadData(ValueError):
@@ -32,11 +41,49 @@ class Line:
     process: str  # the noise chosen for it
 
 
-class Format(ABC):
-    """Base of all formats."""
+@dataclass(frozen=True)
+class Bins:
+    """Levels that are numbers: level k is the interval of this width that begins at low + k * width."""
 
-    kind: ClassVar[str]  # its name in a registry and in saved runs
+    width: float
+    low: float
+
+
+class Format(ABC):
+    """Base of all formats.  A subclass must say what is abstract here; the rest has answers that hold for any data."""
+
+    kind: ClassVar[str]  # its name in the registry and in saved runs
     suffix: ClassVar[str]  # of the files it writes unless told otherwise, such as ".csv"
+    suffixes: ClassVar[tuple[str, ...]] = ()  # of the files that it recognises by name, gzipped or not
+    options: ClassVar[Mapping[str, str]] = {}  # the options of reading that it takes, "--noise" or "--option size", each
+    # with what of its data it is for
+
+    # a file
+
+    @classmethod
+    def recognises(cls, path: Path, how: Reading) -> int:
+        """How surely a file is one of this format: NO, BY_CONTENT, BY_NAME or BY_BOTH.  The surest has it."""
+        return BY_NAME if suffix_of(path) in cls.suffixes else NO
+
+    @classmethod
+    def taken(cls, path: Path, how: Reading) -> tuple[str, tuple[str, ...]]:
+        """What to call such a file, and the options of reading that say something of it."""
+        return f"of the format {cls.kind}", tuple(cls.options)
+
+    @classmethod
+    def read(cls, path: Path, how: Reading) -> tuple["Format", Tree]:
+        """The format of a file, and its states."""
+        raise BadData(f"{path}: {cls.__name__} does not say how it reads a file: it needs `read(path, how)`")
+
+    @abstractmethod
+    def encode(self, path: Path) -> Tree:
+        """The states of a file of this format: tensors with one row per example; `BadData` where it does not fit."""
+
+    def encode_nearest(self, path: Path) -> tuple[Tree, list[str]]:
+        """The states of a file, values that were never seen moved to the nearest where that can be, and what was moved."""
+        return self.encode(path), []
+
+    # the model
 
     @abstractmethod
     def lines(self) -> list[Line]:
@@ -50,13 +97,41 @@ class Format(ABC):
         """What suits this data of the options of an `Objective`: a decoder, a cut-off."""
         return {}
 
-    @abstractmethod
-    def encode(self, path: Path) -> Tree:
-        """The states of a file of this format: tensors with one row per example; `BadData` where it does not fit."""
+    @property
+    def bins(self) -> Bins | None:
+        """Where numbers are the middles of bins, these: their law is then one of levels."""
+        return None
+
+    def network_hints(self) -> dict[str, Any]:
+        """What a network should know of the data that the process does not say (see `networks.presets`)."""
+        return {}
+
+    def training(self, preset: str, on_cpu: bool) -> dict[str, Any]:
+        """Settings of a `TrainConfig` that suit such data, in place of those for any data."""
+        return {}
+
+    @property
+    def dear(self) -> bool:
+        """Whether the bound of a row takes long, as that of an image does: then it is measured less often."""
+        return False
+
+    def few_rows_remedy(self) -> str:
+        """How to get more examples."""
+        return "add rows"
 
     def log_fill(self, x: Tree) -> Float[Tensor, "rows"]:
         """log q of what `encode` drew beside the data and nobody reads: with it the bound is one on the data alone."""
         return torch.zeros(batch_size(x), dtype=torch.float64, device=first_leaf(x).device)
+
+    def constrained(self, denoiser: Denoiser) -> Denoiser:
+        """The denoiser with what is certain of such data beside what it has learned, for drawing given what is known."""
+        return denoiser
+
+    def targets(self) -> list[str]:
+        """Columns that can be predicted from the others."""
+        return []
+
+    # samples
 
     def check_out(self, path: Path) -> None:
         """That samples can go to a file of this name: asked before they are drawn."""
@@ -70,13 +145,44 @@ class Format(ABC):
     def write(self, x: Tree, path: Path) -> None:
         """States as a file, in the form they came in."""
 
-    def write_filled(self, x: Tree, source: Path, path: Path, mark: str | None = None) -> None:
-        """The file `source` with its gaps filled from the states x: what is known stays as it is."""
+    def shown_suffix(self) -> str:
+        """Of the file that shows samples best: a picture of images, else the data's own form."""
+        return self.suffix
+
+    # what is known
+
+    def given(self, assignments: dict[str, str]) -> dict[str, tuple[Tensor, Tensor]]:
+        """Values by name as {leaf: (values, which of its coordinates they fix)}, each of the shape of one row."""
+        raise BadData(
+            f"--given names columns of a table, and this run's data is of the kind {self.kind!r}: put what is known "
+            f"into a file with gaps, for unnoise infill"
+        )
+
+    def write_given(self, x: Tree, assignments: dict[str, str], path: Path) -> None:
+        """States that were drawn given values by name, as a file."""
         self.write(x, path)
 
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
         """The states of a file with gaps, and which of their coordinates are known (anything stands in the others)."""
         raise BadData(f"{path}: gaps in data of the kind {self.kind!r} cannot be filled yet")
+
+    def write_filled(self, x: Tree, source: Path, path: Path, mark: str | None = None) -> None:
+        """The file `source` with its gaps filled from the states x: what is known stays as it is."""
+        self.write(x, path)
+
+    def blank(self, x: Tree, fixed: Tree) -> Bool[Tensor, "rows places"]:
+        """Which gaps were filled by no value: their rows are drawn again."""
+        return torch.zeros(batch_size(x), 0, dtype=torch.bool)
+
+    def count_gaps(self, fixed: Tree) -> int:
+        """How many gaps there are, as people count them."""
+        return sum(int((~leaf).sum()) for leaf in leaves(fixed))
+
+    def gap_parts(self, labels: dict[str, str], fixed: Tree) -> dict[str, str]:
+        """Labels of the leaves that have gaps (the name of a state without leaves is ""), by parts that people know."""
+        return labels if isinstance(fixed, dict) else {self.kind: labels.get("", "exact")}
+
+    # on disk
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]: ...

@@ -107,21 +107,26 @@ def _words(values: Texts, kind: str | None, order: list[Any] | None, known: dict
         return Column(kind="boolean", texts=tuple(texts), **known)
     crowd = len(words) > max(NAMES, rows / 2)
     if kind is None and (crowd or len(words) > FEW):
-        seen = values.rows()
-        for pattern, what in ((NUMBER, "a number"), (DATE, "an ISO date")):
-            like = np.array([bool(pattern.fullmatch(word)) for word in words])
-            if like.all() and pattern is DATE:
-                raise _odd_date(values)
-            if not like.all() and 2 * seen[like].sum() > rows:
-                first = int(values.index[(values.index >= 0) & ~like[values.index]][0])
-                raise values.error(
-                    f"is not {what}, unlike most of this column: correct it, list it under missing, or {REMEDY}", first
-                )
+        _refuse_odd_one_out(values, rows)
     if len(words) > MANY:
         raise values.error(f"has {len(words):,} categories, more than {MANY:,}: {REMEDY}")
     if kind is None and crowd:
         raise values.error(f"looks like names or free text ({len(words):,} distinct values in {rows:,} rows): {REMEDY}")
     return Column(kind="category", texts=tuple(sorted(words)), **known)
+
+
+def _refuse_odd_one_out(values: Texts, rows: int) -> None:
+    """Words most of which are numbers or dates: the first that is none is a mistake."""
+    seen = values.rows()
+    for pattern, what in ((NUMBER, "a number"), (DATE, "an ISO date")):
+        like = np.array([bool(pattern.fullmatch(word)) for word in values.distinct])
+        if like.all() and pattern is DATE:
+            raise _odd_date(values)
+        if not like.all() and 2 * seen[like].sum() > rows:
+            first = int(values.index[(values.index >= 0) & ~like[values.index]][0])
+            raise values.error(
+                f"is not {what}, unlike most of this column: correct it, list it under missing, or {REMEDY}", first
+            )
 
 
 def _numbers(values: Texts, kind: str | None, scale: Scale, known: dict[str, Any]) -> Column:

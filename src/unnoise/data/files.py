@@ -3,25 +3,46 @@
 import gzip
 import re
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from unnoise.data.base import BadData
+from unnoise.data.reading import suffix_of
+
+__all__ = ["read_bytes", "read_once", "read_text", "separator_of", "suffix_of", "without_blanks", "write_bytes"]
 
 SEPARATORS = (",", ";", "\t")
 _QUOTED = re.compile(r'(?:^|(?<=[,;\t]))"(?:[^"]|"")*"')  # a field, and not a quote within one
 _BLANK = re.compile(r"(?:[ \t]*[\r\n])*")  # lines before the first that says something
 
 
-def suffix_of(path: Path) -> str:
-    """The suffix that tells the format: that before .gz."""
-    suffixes = [s.lower() for s in path.suffixes]
-    if suffixes and suffixes[-1] == ".gz":
-        suffixes = suffixes[:-1]
-    return suffixes[-1] if suffixes else ""
+_kept: ContextVar[dict[Path, bytes] | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def read_once() -> Iterator[None]:
+    """For the length of a `with`, a file is read from the disk once, whoever asks `read_bytes` for it: those who recognise
+    it, the format that encodes it, the digest that tells it again."""
+    token = _kept.set({})
+    try:
+        yield
+    finally:
+        _kept.reset(token)
 
 
 def read_bytes(path: Path) -> bytes:
     """The file's content, unpacked; never empty."""
+    kept = _kept.get()
+    if kept is None:
+        return _read_bytes(path)
+    if path not in kept:
+        kept[path] = _read_bytes(path)
+    return kept[path]
+
+
+def _read_bytes(path: Path) -> bytes:
     if not path.exists():
         raise BadData(f"{path}: there is no such file")
     if path.is_dir():

@@ -16,8 +16,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from unnoise.data.base import BadData, Format, Line
+from unnoise.data.base import BY_BOTH, BY_CONTENT, BY_NAME, NO, BadData, Format, Line
+from unnoise.data.end_symbol import EndBarred
 from unnoise.data.files import read_bytes, read_text, separator_of, suffix_of, without_blanks, write_bytes
+from unnoise.data.reading import Reading
+from unnoise.data.registry import register_format
+from unnoise.data.training_defaults import muon
+from unnoise.denoiser import Denoiser
 from unnoise.processes import Masking, Process, Uniform
 from unnoise.shapes import Int, Tree
 
@@ -28,20 +33,32 @@ LENGTH = 256  # of a window, unless told
 LONGEST = 1024  # of a padded sequence, unless told
 CHARACTERS = 512  # distinct ones of a text that is read as characters; more are read as bytes
 NUCLEOTIDES, AMINO_ACIDS = set("ACGTN"), set("ACDEFGHIKLMNPQRSTVWYBZXUOJ*-")
+TEXTS, FASTA = (".txt", ".text", ".md"), (".fa", ".fasta", ".fna", ".faa")
+FORMS = {"text": "text", "fasta": "a FASTA file", "smiles": "a file of molecules"}
 LINES = re.compile(r"\r\n|\r|\n")  # str.splitlines would also cut at what is part of a character in bytes
 WRITTEN = {
-    "text": (".txt", ".text", ".md", ""),
-    "fasta": (".fa", ".fasta", ".fna", ".faa", ""),
+    "text": (*TEXTS, ""),
+    "fasta": (*FASTA, ""),
     "smiles": (".csv", ".smi"),
 }
 SMILES = re.compile(r"\[[^\]]+\]|Br|Cl|Si|Se|@@|%\d\d|[A-Za-z0-9=#$:/\\.()+\-@*~>&]")
 
 
+@register_format
 @dataclass(kw_only=True)
 class Sequences(Format):
     """What was understood of a file of sequences."""
 
     kind = "sequences"
+    suffixes = (*TEXTS, *FASTA)
+    options = {
+        "--length": "sequences",
+        "--text": "text",
+        "--tokenizer": "text and FASTA",
+        "--padded": "sequences",
+        "--no-padded": "text and FASTA",
+        "--noise": "sequences",
+    }
 
     form: str  # "text", "fasta" or "smiles"
     symbols: Symbols
@@ -53,6 +70,30 @@ class Sequences(Format):
     tokenizer: str = ""  # a tokenizer file, as its own JSON
     noise: str = "masking"
     cut: int = 0  # examples that were longer than `length`
+
+    @classmethod
+    def recognises(cls, path: Path, how: Reading) -> int:
+        """By name, or as FASTA by the `>` that it begins with; a CSV file of molecules unless its columns are named."""
+        suffix = suffix_of(path)
+        if suffix in cls.suffixes:
+            return BY_NAME
+        if suffix == ".csv":
+            return BY_BOTH if how.columns is None and is_smiles_table(path) else NO
+        return BY_CONTENT if read_bytes(path)[:1] == b">" else NO
+
+    @classmethod
+    def taken(cls, path: Path, how: Reading) -> tuple[str, tuple[str, ...]]:
+        form = form_of(path)
+        other = {"fasta": {"--text"}, "smiles": {"--text", "--tokenizer", "--no-padded"}}.get(form, set())
+        return FORMS[form], tuple(option for option in cls.options if option not in other)
+
+    @classmethod
+    def read(cls, path: Path, how: Reading) -> tuple["Sequences", Tree]:
+        form, symbols = form_of(path), how.text
+        if symbols is not None and symbols not in ("characters", "bytes"):
+            raise BadData(f"--text {symbols}: choose characters or bytes")
+        padded = True if form == "smiles" else how.padded
+        return cls.fit(path, form, how.length, symbols, how.tokenizer, padded, how.noise or "masking")  # type: ignore
 
     def __post_init__(self) -> None:
         if self.noise not in NOISES:
@@ -118,6 +159,27 @@ class Sequences(Format):
 
     def process(self) -> Process:
         return NOISES[self.noise](len(self.alphabet), (self.length,))  # type: ignore[call-arg]
+
+    def network_hints(self) -> dict[str, Any]:
+        """Windows are cut anywhere, so that a position means nothing in itself."""
+        return {"windows": not self.padded}
+
+    def training(self, preset: str, on_cpu: bool) -> dict[str, Any]:
+        return {"batch_size": 32 if on_cpu else 128, **muon(preset)}
+
+    def few_rows_remedy(self) -> str:
+        if self.form == "smiles":
+            return super().few_rows_remedy()
+        each = "sequence" if self.form == "fasta" else "line"
+        if self.padded:
+            return f"add {each}s, or pass --no-padded and a small --length for windows"
+        return f"pass --length {max(1, self.length // 4)} or less, or --padded for one example per {each}"
+
+    def constrained(self, denoiser: Denoiser) -> Denoiser:
+        """A padded sequence does not end before a symbol that is known."""
+        if self.padded and self.noise == "masking":
+            denoiser.network = EndBarred(denoiser.network, self.alphabet.index(END), len(self.alphabet))
+        return denoiser
 
     def encode(self, path: Path) -> Tree:
         return self._states(self._split_all(_pieces(path, self.form, self.symbols)[1], path), path)
@@ -320,6 +382,13 @@ def _tokenizer_json(path: Path) -> str:
     except Exception as error:
         raise BadData(f"{path}: is no tokenizer file of the `tokenizers` format ({error})") from error
     return text
+
+
+def form_of(path: Path) -> str:
+    """Molecules in a table, FASTA by its name or its first byte, else text."""
+    if suffix_of(path) == ".csv":
+        return "smiles"
+    return "fasta" if suffix_of(path) in FASTA or read_bytes(path)[:1] == b">" else "text"
 
 
 def is_smiles_table(path: Path) -> bool:

@@ -12,8 +12,10 @@ import base64
 import csv
 import io
 import re
+import warnings
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from math import log, pi
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,10 @@ from unnoise.data.base import BadData, Format, Line
 from unnoise.data.column_kinds import column_kind
 from unnoise.data.columns import MISSING, Column, Texts
 from unnoise.data.files import write_bytes
+from unnoise.data.reading import Reading
+from unnoise.data.registry import register_format
 from unnoise.data.table_files import (
+    SUFFIXES,
     Written,
     any_texts,
     arrow_library,
@@ -34,6 +39,7 @@ from unnoise.data.table_files import (
     check_names,
     glance,
     levels_of,
+    overrides,
     pandas_types,
     quoted,
     read_parquet,
@@ -43,6 +49,7 @@ from unnoise.data.table_files import (
 )
 from unnoise.processes import Gaussian, Masking, Process, Product
 from unnoise.shapes import Bool, Float, Tree
+from unnoise.spaces import Euclidean, Finite, ProductSpace, Space
 from unnoise.tree import batch_size
 
 CATEGORIES = "categories"
@@ -62,6 +69,7 @@ def _leaf_names(names: list[str]) -> list[str]:
     return leaves
 
 
+@register_format
 @dataclass(frozen=True, eq=False)
 class Table(Format):
     """What was understood of a table."""
@@ -74,6 +82,16 @@ class Table(Format):
 
     kind = "table"
     suffix = ".csv"
+    suffixes = SUFFIXES
+    options = {"--encoding": "tables", "--columns": "tables"}
+
+    @classmethod
+    def taken(cls, path: Path, how: Reading) -> tuple[str, tuple[str, ...]]:
+        return "a table", tuple(cls.options)
+
+    @classmethod
+    def read(cls, path: Path, how: Reading) -> tuple["Table", Tree]:
+        return cls.fit(path, overrides(how.columns), how.encoding)
 
     @classmethod
     def fit(cls, path: Path | str, overrides: dict[str, Any] | None = None, encoding: str = "utf-8") -> tuple["Table", Tree]:
@@ -117,6 +135,13 @@ class Table(Format):
         """The columns that the coordinates of the leaf `categories` stand for."""
         return tuple(c for c in self.columns if c.quantiles is None or c.texts or c.missing is not None)
 
+    @cached_property
+    def space(self) -> Space:
+        """Of the states."""
+        sizes = [column.size for column in self.coordinates]
+        discrete: dict[str, Space] = {CATEGORIES: Finite(sizes)} if sizes else {}
+        return ProductSpace(**discrete, **{leaf: Euclidean((1,)) for leaf in self.leaves})
+
     def process(self) -> Process:
         sizes = [column.size for column in self.coordinates]
         discrete = {CATEGORIES: Masking(sizes)} if sizes else {}
@@ -124,6 +149,12 @@ class Table(Format):
 
     def lines(self) -> list[Line]:
         return [_line(column, column in self.coordinates) for column in self.columns]
+
+    def training(self, preset: str, on_cpu: bool) -> dict[str, Any]:
+        return {"batch_size": 256 if on_cpu else 2048}
+
+    def targets(self) -> list[str]:
+        return [column.name for column in self.columns]
 
     def log_fill(self, x: Tree) -> Float[Tensor, "rows"]:
         """Of the normal numbers that stand where a continuous column is missing or has one of its atoms."""
@@ -140,6 +171,12 @@ class Table(Format):
         """States of another file.  `unseen`: "refuse" an ordered value that was never seen, or move it to the "nearest"."""
         path = Path(path)
         return self._encode_table(self._read(path), str(path), unseen)
+
+    def encode_nearest(self, path: Path | str) -> tuple[Tree, list[str]]:
+        with warnings.catch_warnings(record=True) as moved:
+            warnings.simplefilter("always")
+            x = self.encode(path, unseen="nearest")
+        return x, [str(one.message) for one in moved]
 
     def encode_frame(self, frame: Any, unseen: str = "refuse") -> Tree:
         """States of a pandas.DataFrame."""
@@ -176,7 +213,7 @@ class Table(Format):
         return x
 
     def _decode(self, x: Tree) -> dict[str, list[str | None]]:
-        self.process().space.check(x)
+        self.space.check(x)
         where = {column.name: i for i, column in enumerate(self.coordinates)}
         leaf_of = {column.name: leaf for leaf, column in self.leaves.items()}
         rows = len(next(iter(x.values())))
@@ -357,6 +394,26 @@ class Table(Format):
         if not known:
             return torch.zeros(batch_size(x), 0, dtype=torch.bool)
         return ~fixed[CATEGORIES] & (x[CATEGORIES] == torch.tensor(known))
+
+    def count_gaps(self, fixed: Tree) -> int:
+        """Cells: a column may have a coordinate in two leaves."""
+        filled: dict[str, Any] = {}
+        for leaf, known in fixed.items():
+            names = [self.leaves[leaf].name] if leaf in self.leaves else [column.name for column in self.coordinates]
+            for name, own in zip(names, known.reshape(len(known), -1).unbind(1), strict=True):
+                filled[name] = ~own | filled.get(name, False)
+        return sum(int(cells.sum()) for cells in filled.values())
+
+    def gap_parts(self, labels: dict[str, str], fixed: Tree) -> dict[str, str]:
+        """By columns."""
+        parts: dict[str, str] = {}
+        for leaf, label in labels.items():
+            if leaf in self.leaves:
+                parts[self.leaves[leaf].name] = label
+            else:
+                known = fixed[leaf].all(0).tolist()
+                parts |= {c.name: label for c, all_known in zip(self.coordinates, known, strict=True) if not all_known}
+        return parts
 
     def _read(self, path: Path) -> Any:
         return read_parquet(path) if table_suffix(path) == ".parquet" else read_text(path, self.encoding)[0]

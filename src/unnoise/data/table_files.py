@@ -31,6 +31,23 @@ def arrow_library() -> Any:
     return pyarrow
 
 
+def overrides(path: Path | None) -> dict[str, Any] | None:
+    """The kinds of columns that a YAML file names."""
+    if path is None:
+        return None
+    try:
+        import yaml
+    except ImportError as error:
+        raise BadData("a YAML file needs the package pyyaml: pip install 'unnoise[data]'") from error
+    try:
+        data = yaml.load(read_bytes(path), yaml.BaseLoader)  # every value as it is written: no, 01000
+    except yaml.YAMLError as error:
+        raise BadData(f"{path}: is no YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(data, dict):
+        raise BadData(f"{path}: expected lines such as `age: number`")
+    return data
+
+
 def table_suffix(path: Path) -> str:
     suffix = suffix_of(path)
     if suffix not in SUFFIXES:

@@ -24,25 +24,25 @@ with equality where p_eps has that form in the bin.  A uniform u would cost 0.6 
 
 from collections.abc import Callable
 from math import log, pi, sqrt
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from unnoise.data.arrays import Array
 from unnoise.data.base import Format
-from unnoise.denoiser import AnyDenoiser, base_process
+from unnoise.denoiser import AnyDenoiser
 from unnoise.generators.kolmogorov import enumerable
 from unnoise.laws import sum_coordinates
 from unnoise.likelihoods import Dequantised, Enumeration, Likelihood, ProbabilityFlow, likelihood
 from unnoise.likelihoods.enumerate import how_many
 from unnoise.likelihoods.likelihood import FEW_COORDINATES, FEW_STATES, PROBES
+from unnoise.networks import column
 from unnoise.noise import NoiseSource
 from unnoise.objectives import Objective
-from unnoise.processes import Gaussian
+from unnoise.processes import Gaussian, Process
 from unnoise.shapes import Float, Int, Tree
-from unnoise.spaces import Finite, Space, tree_leaves
+from unnoise.training.leaf_kinds import leaf_kind, leaf_processes
 from unnoise.training.validation import summary, terms_of
 from unnoise.tree import batch_size, first_leaf, map_leaves
 
@@ -125,20 +125,23 @@ class NoiseDequantisation(nn.Module):
 def exact_method(denoiser: AnyDenoiser, format: Format, options: dict[str, Any] | None = None) -> Likelihood | str:
     """How the exact value is found, or why there is none; `options` are the objective's, the format's own unless given."""
     options = format.objective_options() if options is None else options
-    process = base_process(denoiser.process)
+    process = denoiser.process.base
     if ProbabilityFlow().refuse(process) is None:
         few = process.space.dimension <= FEW_COORDINATES
         trace: dict[str, Any] = {"trace": "exact"} if few else {"trace": "hutchinson", "probes": PROBES}
         cutoff = options.get("cutoff")
         flow = ProbabilityFlow(rtol=TOLERANCE, atol=TOLERANCE, cutoff=cutoff, **trace)
-        if not (isinstance(format, Array) and format.levels):
+        bins = format.bins
+        if bins is None:
             return flow
-        assert isinstance(process, Gaussian) and cutoff is not None
-        scale = float(process.schedule.sigma(cutoff) / process.schedule.alpha(cutoff)) / format.width
-        return Dequantised(flow, width=format.width, low=-1.0, dequantisation=NoiseDequantisation(scale))
+        if cutoff is None:
+            return f"{type(format).__name__} has bins, and its objective_options name no cut-off at which they blur"
+        schedule = cast(Gaussian, process).schedule  # the flow takes no other
+        scale = float(schedule.sigma(cutoff) / schedule.alpha(cutoff)) / bins.width
+        return Dequantised(flow, width=bins.width, low=bins.low, dequantisation=NoiseDequantisation(scale))
     if not enumerable(process.state_space):
         return "numbers beside categories have neither a flow nor an enumeration"
-    if any(_unlike(leaf) for _, leaf in tree_leaves(process.space)):
+    if any(_unlike(leaf) for leaf in leaf_processes(process)):
         return "columns with different numbers of categories are not enumerated"  # networks know no states beyond a column's
     count = how_many(process.state_space)
     if count > FEW_STATES:
@@ -147,8 +150,10 @@ def exact_method(denoiser: AnyDenoiser, format: Format, options: dict[str, Any] 
     return Enumeration()
 
 
-def _unlike(space: Space) -> bool:
-    return isinstance(space, Finite) and space.sizes is not None and len(space.sizes.unique()) > 1
+def _unlike(leaf: Process) -> bool:
+    """Whether its coordinates have different numbers of categories."""
+    sizes = column(leaf, ()).sizes if leaf_kind(leaf) == "category" else ()
+    return len(set(sizes)) > 1
 
 
 def exact_on(
@@ -168,7 +173,7 @@ def exact_on(
     bound = bound_terms(denoiser, x0, DRAWS, seed, options=options).sum(-1).mean(0)
     rows, device, found = batch_size(x0), device_of_network(denoiser), []
     if isinstance(method, Dequantised):
-        x0 = ((first_leaf(x0).double() + 1) / method.width).floor().long()
+        x0 = ((first_leaf(x0).double() - method.low) / method.width).floor().long()
     size = rows if isinstance(method, Enumeration) else batch  # a table is made once for all rows
     try:
         for start in range(0, rows, size):

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from unnoise.data.sequences import END, Sequences
 from unnoise.evaluation.judge import Judge
+from unnoise.evaluation.scores import chosen
 from unnoise.noise import NoiseSource
 from unnoise.shapes import Bool, Float, Int
 
@@ -117,11 +118,6 @@ class SequenceScores:
 def perplexity(nats: float) -> float:
     """Of nats per symbol; infinite where a float holds no more."""
     return exp(nats) if nats < 709 else inf
-
-
-def chosen(rows: int, most: int, seed: int) -> Int[Tensor, "chosen"]:
-    """At most so many row numbers, all alike likely, in an order of the seed's."""
-    return NoiseSource(seed, rows).at("chosen").uniform().argsort(stable=True)[:most]
 
 
 def independent(format: Sequences, x: Int[Tensor, "rows length"], n: int, seed: int = 0) -> Int[Tensor, "n length"]:

@@ -5,7 +5,7 @@ from unnoise.networks.columns import ColumnLeaf, ColumnTransformer, ColumnTransf
 from unnoise.networks.embedding import Modulation, TimeEmbedding, modulate
 from unnoise.networks.images import SmallUNet, SmallUNetConfig
 from unnoise.networks.mlp import MLP, MLPConfig
-from unnoise.networks.presets import PRESETS, default_network
+from unnoise.networks.presets import PRESETS, column, columns, default_network, network_for
 from unnoise.networks.transformer import SequenceTransformer, SequenceTransformerConfig
 
 __all__ = [
@@ -23,9 +23,12 @@ __all__ = [
     "SmallUNetConfig",
     "TimeEmbedding",
     "build",
+    "column",
+    "columns",
     "count_parameters",
     "default_network",
     "described",
     "modulate",
+    "network_for",
     "register",
 ]

@@ -2,6 +2,9 @@
 
 A network is a module with `forward(x, t, **condition)`, built from a keyword-only dataclass beside it, which it keeps as
 `config`.  The registry holds those that a saved run may name, and no others: loading a run builds nothing else.
+
+A network that is to be chosen by name for a process, `unnoise train --network NAME`, also says what it must know of that:
+`@register(Options, needs=lambda process: {"shape": process.space.shape})`.
 """
 
 import json
@@ -12,33 +15,45 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from unnoise.extensions import unknown
+from unnoise.processes import Process
+
 REGISTRY: dict[str, tuple[type, type[nn.Module]]] = {}  # name -> (configuration, network)
+NEEDS: dict[str, Callable[[Process], dict[str, Any]]] = {}  # name -> what of its configuration a process decides
 Class = TypeVar("Class", bound=type[nn.Module])
 
 
-def register(configuration: type) -> Callable[[Class], Class]:
+def register(configuration: type, needs: Callable[[Process], dict[str, Any]] | None = None) -> Callable[[Class], Class]:
     """Decorate a network class with the dataclass it is built from; its name is the class's.  The same class may be made
-    again, as in a notebook; another of that name is refused, for saved runs would load it."""
+    again, as in a notebook; another of that name is refused, for saved runs would load it.  `needs` are the fields that a
+    process decides."""
 
     def add(network: Class) -> Class:
         _, known = REGISTRY.get(network.__name__, (None, network))
         if (known.__module__, known.__qualname__) != (network.__module__, network.__qualname__):
             raise ValueError(f"there is a network {network.__name__!r} already, of {known.__module__}: choose another name")
         REGISTRY[network.__name__] = (configuration, network)
+        if needs is not None:
+            NEEDS[network.__name__] = needs
         return network
 
     return add
 
 
-def build(name: str, options: dict[str, Any], seed: int | None = None) -> nn.Module:
-    """The network of a name and its options.  With a seed its first weights are a function of the seed alone."""
+def configured(name: str, options: dict[str, Any]) -> Any:
+    """The configuration of a network of that name; what does not fit is refused, and nothing is built."""
     if name not in REGISTRY:
-        raise ValueError(f"there is no network {name!r}: choose from {', '.join(sorted(REGISTRY))}")
-    configuration, network = REGISTRY[name]
+        raise ValueError(unknown("network", name, REGISTRY))
     try:
-        config = configuration(**options)
+        return REGISTRY[name][0](**options)
     except TypeError as error:
         raise ValueError(f"the options {sorted(options)} do not fit the network {name}: {error}") from error
+
+
+def build(name: str, options: dict[str, Any], seed: int | None = None) -> nn.Module:
+    """The network of a name and its options.  With a seed its first weights are a function of the seed alone."""
+    config = configured(name, options)
+    network = REGISTRY[name][1]
     if seed is None:
         return network(config)
     with torch.random.fork_rng(devices=[]):
@@ -51,7 +66,12 @@ def described(network: nn.Module) -> dict[str, Any]:
     name, config = type(network).__name__, getattr(network, "config", None)
     if name not in REGISTRY or not isinstance(config, REGISTRY[name][0]):
         raise ValueError(f"a {name} cannot be described: decorate its class with `register`, and keep its `config`")
-    return {"name": name, "options": json.loads(json.dumps(asdict(config)))}  # type: ignore[call-overload]
+    return plan(name, config)
+
+
+def plan(name: str, config: Any) -> dict[str, Any]:
+    """A name and a configuration as JSON holds them."""
+    return {"name": name, "options": json.loads(json.dumps(asdict(config)))}
 
 
 def count_parameters(network: nn.Module) -> int:

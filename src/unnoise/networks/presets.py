@@ -7,16 +7,21 @@
 
 `tiny` learns on a processor within tens of seconds, `small` on one accelerator within minutes, `base` is larger.  What each
 is trained to predict is `predictions.default_kind`; an untrained network gives a neutral answer: velocity 0, uniform logits.
+
+Which network suits a process, and what the coordinates of a leaf are as columns, are open functions, `network_for` and
+`column`: a process of one's own registers its answer.  A chain has that of the process it restricts.
 """
 
+from collections.abc import Sequence
+from functools import singledispatch
 from typing import Any
 
 from torch import nn
 
-from unnoise.denoiser import base_process
-from unnoise.networks.base import build
+from unnoise.extensions import unknown
+from unnoise.networks.base import NEEDS, REGISTRY, build, configured, plan
 from unnoise.networks.columns import ColumnLeaf
-from unnoise.processes import FiniteProcess, Gaussian, Masking, Process, Product, Thinning
+from unnoise.processes import FiniteProcess, Gaussian, Process, Product, Thinning
 
 MOST_COLUMNS = 2048  # tokens of a table; a network for more should know how they lie
 SHORTEST_SIDE = 4  # of an array that convolutions suit
@@ -47,6 +52,7 @@ def default_network(
     process: Process,
     preset: str = "small",
     *,
+    name: str | None = None,
     windows: bool = False,
     bin: float = 0.0,
     seed: int | None = None,
@@ -54,61 +60,122 @@ def default_network(
 ) -> nn.Module:
     """The network of a process.  `windows` says that sequences are cut anywhere from longer ones, so that a position means
     nothing in itself, `bin` that numbers come in bins of this width; `options` are fields of the configuration that take the
-    place of the preset's."""
+    place of the preset's.  `name` is that of another registered network."""
+    return build(**planned(process, preset, name, {"windows": windows, "bin": bin}, **options), seed=seed)
+
+
+def planned(
+    process: Process, preset: str = "small", name: str | None = None, hints: dict[str, Any] | None = None, **options: Any
+) -> dict[str, Any]:
+    """What `build` needs for the network of a process, {"name", "options"}: nothing is built."""
     if preset not in PRESETS:
         raise ValueError(f"preset = {preset!r}: choose from {', '.join(PRESETS)}")
-    name, needed = _fitting(base_process(process), windows, bin)
-    return build(name, {**needed, **PRESETS[preset][name], **options}, seed)
+    name, needed = _needed(process.base, name, hints or {})
+    return plan(name, configured(name, {**needed, **PRESETS[preset].get(name, {}), **options}))
 
 
-def _fitting(process: Process, windows: bool, bin: float) -> tuple[str, dict[str, Any]]:
-    """The class that suits a process, and what it must know of it."""
-    if isinstance(process, Product):
-        leaves = _leaves(process, ())
-        count = sum(leaf.columns for leaf in leaves)
-        if count > MOST_COLUMNS:
-            raise ValueError(
-                f"the product has {count} coordinates, more than the {MOST_COLUMNS} columns of a table: "
-                f"build a network for it, or leave some out"
-            )
-        return "ColumnTransformer", {"leaves": leaves}
-    if not isinstance(process, Gaussian | Thinning | FiniteProcess):
-        raise TypeError(f"no network is known for {type(process).__name__}: build one, with forward(x, t)")
-    shape = process.space.shape
-    leaf = _leaf(process, ())
-    image = len(shape) in (2, 3) and min(shape[-2:]) >= SHORTEST_SIDE
-    if isinstance(process, FiniteProcess):
-        space, extra = process.space, leaf.extra
-        if image:
-            return "SmallUNet", {"shape": shape, "kind": "category", "size": space.size, "extra": extra}
-        if not shape or space.sizes is not None:
-            return "ColumnTransformer", {"leaves": [leaf]}
-        return "SequenceTransformer", {
-            "size": space.size,
-            "extra": extra,
-            "length": 0 if windows else space.dimension,
-            "time": not isinstance(process, Masking),
-        }
-    needed = {"shape": shape, "kind": leaf.kind, "entries": leaf.entries}
-    if not image:
+def _needed(process: Process, name: str | None, hints: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The network and what it must know: of a name its own `needs`, where it says them."""
+    if name is not None and name in NEEDS:
+        return name, NEEDS[name](process)
+    if name is not None and name not in REGISTRY:
+        raise ValueError(unknown("network", name, REGISTRY))
+    suited, needed = network_for(process, **hints)
+    if name is not None and name != suited:
+        raise ValueError(
+            f"the network {name} does not say what it needs to know of a process: "
+            f"register it with needs=..., a function of the process"
+        )
+    return suited, needed
+
+
+@singledispatch
+def network_for(process: Process, **hints: Any) -> tuple[str, dict[str, Any]]:
+    """The registered network that suits a process, by name, and what it must know of it.
+
+    Open to processes from outside: `@network_for.register(MyProcess)` on a function (process, **hints) -> (name, options);
+    the hints are those of `default_network`."""
+    kind = type(process).__name__
+    raise TypeError(
+        f"no network is known for {kind}: build one, with forward(x, t), or register one for all commands by "
+        f"unnoise.networks.network_for.register({kind})"
+    )
+
+
+@network_for.register
+def _(process: Product, **hints: Any) -> tuple[str, dict[str, Any]]:
+    leaves = columns(process)
+    count = sum(leaf.columns for leaf in leaves)
+    if count > MOST_COLUMNS:
+        raise ValueError(
+            f"the product has {count} coordinates, more than the {MOST_COLUMNS} columns of a table: "
+            f"build a network for it, or leave some out"
+        )
+    return "ColumnTransformer", {"leaves": leaves}
+
+
+@network_for.register
+def _(process: FiniteProcess, **hints: Any) -> tuple[str, dict[str, Any]]:
+    space, leaf = process.space, column(process, ())
+    if _image(space.shape):
+        return "SmallUNet", {"shape": space.shape, "kind": "category", "size": space.size, "extra": leaf.extra}
+    if not space.shape or space.sizes is not None:
+        return "ColumnTransformer", {"leaves": [leaf]}
+    length = 0 if hints.get("windows") else space.dimension
+    return "SequenceTransformer", {
+        "size": space.size,
+        "extra": leaf.extra,
+        "length": length,
+        "time": not process.absorbing,
+    }
+
+
+@network_for.register(Gaussian)
+@network_for.register(Thinning)
+def _(process: Gaussian | Thinning, **hints: Any) -> tuple[str, dict[str, Any]]:
+    leaf = column(process, ())
+    needed = {"shape": leaf.shape, "kind": leaf.kind, "entries": leaf.entries}
+    if not _image(leaf.shape):
         return "MLP", needed
-    return "SmallUNet", {**needed, "bin": bin if leaf.kind == "number" else 0.0}
+    return "SmallUNet", {**needed, "bin": hints.get("bin", 0.0) if leaf.kind == "number" else 0.0}
 
 
-def _leaves(process: Process, path: tuple[str, ...]) -> list[ColumnLeaf]:
-    if isinstance(process, Product):
-        return [leaf for name, part in process.leaves.items() for leaf in _leaves(part, (*path, name))]
-    return [_leaf(process, path)]
+def _image(shape: Sequence[int]) -> bool:
+    return len(shape) in (2, 3) and min(shape[-2:]) >= SHORTEST_SIDE
 
 
-def _leaf(process: Process, path: tuple[str, ...]) -> ColumnLeaf:
-    if isinstance(process, Gaussian):
-        return ColumnLeaf(path=path, kind="number", shape=process.space.shape)
-    if isinstance(process, Thinning):
-        return ColumnLeaf(path=path, kind="count", shape=process.space.shape, entries=1 if process.pure_death else 2)
-    if isinstance(process, FiniteProcess):
-        space = process.space
-        sizes = [space.size] * space.dimension if space.sizes is None else space.sizes.flatten().tolist()
-        extra = process.state_space.size - space.size
-        return ColumnLeaf(path=path, kind="category", shape=space.shape, sizes=sizes, extra=extra)
-    raise TypeError(f"no column is known for the leaf {list(path)}, a {type(process).__name__}: build a network for it")
+def columns(process: Process, path: tuple[str, ...] = ()) -> list[ColumnLeaf]:
+    """The leaves of a process as a `ColumnTransformer` sees them."""
+    if process.leaves:
+        return [leaf for name, part in process.leaves.items() for leaf in columns(part, (*path, name))]
+    return [column(process.base, path)]
+
+
+@singledispatch
+def column(process: Process, path: tuple[str, ...]) -> ColumnLeaf:
+    """A leaf's coordinates as columns of numbers, counts or categories.
+
+    Open to processes from outside: `@column.register(MyProcess)` on a function (process, path) -> ColumnLeaf."""
+    kind = type(process).__name__
+    raise TypeError(
+        f"no column is known for the leaf {list(path)}, a {kind}: build a network for it, or say what its coordinates are "
+        f"by unnoise.networks.column.register({kind})"
+    )
+
+
+@column.register
+def _(process: Gaussian, path: tuple[str, ...]) -> ColumnLeaf:
+    return ColumnLeaf(path=path, kind="number", shape=process.space.shape)
+
+
+@column.register
+def _(process: Thinning, path: tuple[str, ...]) -> ColumnLeaf:
+    return ColumnLeaf(path=path, kind="count", shape=process.space.shape, entries=1 if process.pure_death else 2)
+
+
+@column.register
+def _(process: FiniteProcess, path: tuple[str, ...]) -> ColumnLeaf:
+    space = process.space
+    sizes = [space.size] * space.dimension if space.sizes is None else space.sizes.flatten().tolist()
+    extra = process.state_space.size - space.size
+    return ColumnLeaf(path=path, kind="category", shape=space.shape, sizes=sizes, extra=extra)

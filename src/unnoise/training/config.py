@@ -16,6 +16,7 @@ from unnoise.data.base import Format
 from unnoise.networks.base import described
 from unnoise.objectives import weightings
 from unnoise.predictions import Kinds
+from unnoise.training.task import Task
 
 DECAYS = ("cosine", "constant", "linear")
 PRECISIONS = ("no", "bf16")
@@ -64,13 +65,13 @@ def _typed(field: Field, value: Any) -> Any:
     raise ValueError(f"{field.name} = {value!r} does not fit the training configuration: it must be {field.type}")
 
 
-def settings(texts: Iterable[str]) -> dict[str, Any]:
+def settings(texts: Iterable[str], option: str = "--set") -> dict[str, Any]:
     """Settings from lines name=value; a value that is no JSON is taken as the text that it is."""
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            raise ValueError(f"--set {text}: write it as name=value")
+            raise ValueError(f"{option} {text}: write it as name=value")
         try:
             found[name] = json.loads(value)
         except ValueError:
@@ -128,6 +129,10 @@ class TrainConfig:
             self._at_least(name, 1)
         for name in ("workers", "warmup", "panels"):
             self._at_least(name, 0)
+        self._check_ranges()
+        self._check_names()
+
+    def _check_ranges(self) -> None:
         for name in ("lr", "minutes", "clip"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
@@ -143,6 +148,8 @@ class TrainConfig:
                 raise ValueError(f"ema = {self.ema}, betas = {self.betas}: every rate lies in [0, 1)")
         if len(set(self.ema)) < len(self.ema) or len(self.betas) != 2:
             raise ValueError(f"ema = {self.ema}, betas = {self.betas}: rates of copies differ, and there are two betas")
+
+    def _check_names(self) -> None:
         for name, choice in (
             ("decay", DECAYS),
             ("precision", PRECISIONS),
@@ -197,14 +204,15 @@ class RunConfig:
 
     @classmethod
     def of(
-        cls, train: TrainConfig, format: Format, network: Any, predicts: Kinds = None, schedule: str | None = None
+        cls, train: TrainConfig, format: Format | Task, network: Any, predicts: Kinds = None, schedule: str | None = None
     ) -> "RunConfig":
         """From the things themselves; `network` is a registered module, or {"name", "options"}, and `predicts` what it
         predicts if that is not the default."""
         named = network if isinstance(network, dict) else described(network)
-        data, process = {"kind": format.kind, "data": format.to_json()}, format.process()
-        kinds, made = kind_names(predicts or predictions.default_kind(process)), repr(process)
-        return cls(train=train, format=data, network=named, predicts=kinds, schedule=schedule, process=made)
+        task = format if isinstance(format, Task) else Task.of(format, schedule)
+        data = {"kind": task.format.kind, "data": task.format.to_json()}
+        kinds = kind_names(predicts or predictions.default_kind(task.process))
+        return cls(train=train, format=data, network=named, predicts=kinds, schedule=task.schedule, process=task.words)
 
     def to_json(self) -> dict[str, Any]:
         return {**{field.name: getattr(self, field.name) for field in fields(self)}, "train": self.train.to_json()}

@@ -7,9 +7,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from unnoise.data.base import Format
-from unnoise.denoiser import Denoiser, base_process
+from unnoise.denoiser import Denoiser
 from unnoise.noise import NoiseSource
-from unnoise.processes import Masking, Process, Product
+from unnoise.processes import Process
 from unnoise.samplers import (
     Ancestral,
     FromGenerator,
@@ -27,20 +27,22 @@ from unnoise.samplers.leaps import Leap
 from unnoise.samplers.registry import choices
 from unnoise.samplers.replacement import ROUNDS, Replacement
 from unnoise.shapes import Tree
-from unnoise.tree import batch_size, map_leaves
+from unnoise.training.leaf_kinds import named_leaves
+from unnoise.tree import batch_size, join, map_leaves, put_rows
+from unnoise.tree import rows as some_rows
 
 LAST = 1 << 39  # what the seed of the last step differs by
 
 
 def _check_fits(sampler: Sampler, process: Process) -> None:
-    process = base_process(process)
+    process = process.base
     why = sampler.refuse(process)
     if why is None:
         return
     name = type(sampler).__name__
-    if isinstance(process, Product) and not isinstance(sampler, Leaves):
+    if process.leaves and not isinstance(sampler, Leaves):
         why = "a table is drawn by its own method, one for each kind of column"
-    leaping = len(_masks(process)) == len(process.leaves if isinstance(process, Product) else [process])
+    leaping = len(_masks(process)) == len(named_leaves(process))
     fitting = [
         other
         for other, kind in choices().items()
@@ -48,13 +50,6 @@ def _check_fits(sampler: Sampler, process: Process) -> None:
     ]  # rates of other noise than masking are infinite at t = 1
     why = why.removesuffix(": use Ancestral")
     raise ValueError(f"--sampler {name}: {why}; leave it out, or use {', '.join(fitting)}")
-
-
-def joined(parts: list[Tree]) -> Tree:
-    first = parts[0]
-    if isinstance(first, dict):
-        return {name: joined([part[name] for part in parts]) for name in first}
-    return torch.cat(parts)
 
 
 def device_of(name: str) -> torch.device:
@@ -88,12 +83,7 @@ def draw(
         _check_fits(sampler, denoiser.process)
         plan = Plan(sampler, default_steps(denoiser.process) if steps is None else steps)
         calls = _kept_back(calls, sampler, denoiser.process)
-    if given and format.kind != "table":
-        raise ValueError(
-            f"--given names columns of a table, and this run's data is of the kind {format.kind!r}: put what is known "
-            f"into a file with gaps, for unnoise infill"
-        )
-    known = format.given(given) if given else {}  # type: ignore[attr-defined]
+    known = format.given(given) if given else {}
     if known:
         plan = Plan(_holding(plan.sampler, denoiser, list(known)), plan.steps)
     total, parts = Info(), []
@@ -103,7 +93,7 @@ def draw(
         options |= {"calls": calls} if calls is not None else {"steps": plan.steps}
         if known:
             values, fixed = ({leaf: pair[i] for leaf, pair in known.items()} for i in (0, 1))
-            options["x"] = _begun(
+            options["x"] = prior_in_gaps(
                 denoiser, values, fixed, NoiseSource(seed, torch.arange(first, first + count, device=where))
             )
         else:
@@ -112,14 +102,12 @@ def draw(
         x = _revealed(denoiser, x, info, seed, first)
         total.calls, total.rows = total.calls + info.calls, total.rows + info.rows
         parts.append(map_leaves(Tensor.cpu, x))
-    return joined(parts), total
+    return join(parts), total
 
 
-def _masks(process: Process) -> dict[str, Masking]:
-    """The masked leaves by name; a process without leaves has the name ""."""
-    process = base_process(process)
-    leaves = process.leaves if isinstance(process, Product) else {"": process}
-    return {name: leaf for name, leaf in leaves.items() if isinstance(leaf, Masking)}
+def _masks(process: Process) -> dict[str, Any]:
+    """The leaves under masking by name; a process without leaves has the name ""."""
+    return {name: leaf for name, leaf in named_leaves(process).items() if leaf.absorbing}
 
 
 def _kept_back(calls: int | None, sampler: Sampler, process: Process) -> int | None:
@@ -134,38 +122,31 @@ def _kept_back(calls: int | None, sampler: Sampler, process: Process) -> int | N
 
 def _revealed(denoiser: Denoiser, x: Tree, info: Info, seed: int, first: int) -> Tree:
     """What a leaping method left masked, drawn in one more step from the last time of its grid before 0."""
-    process, masks = base_process(denoiser.process), _masks(denoiser.process)
-    left = [((x[name] if name else x) == leaf.mask).flatten(1).any(1) for name, leaf in masks.items()]
+    names, masks = denoiser.process.leaves, _masks(denoiser.process)
+    left = [((x[name] if name else x) == leaf.mask).reshape(batch_size(x), -1).any(1) for name, leaf in masks.items()]
     rows = torch.stack(left).any(0).nonzero().squeeze(1) if left else torch.zeros(0, dtype=torch.int64)
     if not len(rows):
         return x
     assert info.times is not None
     sampler: Sampler = Ancestral()
-    if isinstance(process, Product):
-        sampler = Leaves(**{name: Ancestral() if name in masks else Frozen() for name in process.names})
-    part, start = map_leaves(lambda leaf: leaf[rows], x), float(info.times[-2])
+    if names:
+        sampler = Leaves(**{name: Ancestral() if name in masks else Frozen() for name in names})
+    part, start = some_rows(x, rows), float(info.times[-2])
     drawn, more = sample(denoiser, x=part, steps=1, start=start, sampler=sampler, seed=seed ^ LAST, rows=first + rows)
     info.calls, info.rows = info.calls + more.calls, info.rows + more.rows
-    return _with_rows(x, rows, drawn)
-
-
-def _with_rows(x: Tree, rows: Tensor, new: Tree) -> Tree:
-    if isinstance(x, dict):
-        return {name: _with_rows(leaf, rows, new[name]) for name, leaf in x.items()}
-    return x.index_copy(0, rows, new)
+    return put_rows(x, rows, drawn)
 
 
 def _holding(sampler: Sampler, denoiser: Denoiser, known: list[str]) -> Sampler:
     """The same method with numbers that are known held in place; categories under masking hold themselves."""
-    process = denoiser.process
-    assert isinstance(process, Product)
-    numbers = [name for name in known if not isinstance(process.leaves[name], Masking)]
+    leaves = denoiser.process.leaves
+    numbers = [name for name in known if not leaves[name].absorbing]
     if isinstance(sampler, Leaves):
-        methods: dict[str, OneStep] = {name: sampler.method(name) for name in process.names}
+        methods: dict[str, OneStep] = {name: sampler.method(name) for name in leaves}
     else:
         if not isinstance(sampler, OneStep):
             raise ValueError(f"{type(sampler).__name__} cannot hold a column: leave --sampler out")
-        methods = dict.fromkeys(process.names, sampler)
+        methods = dict.fromkeys(leaves, sampler)
     return Leaves(**{**methods, **{name: Frozen() for name in numbers}})
 
 
@@ -187,16 +168,16 @@ def fill(
     where, process = device_of(device), denoiser.process
     denoiser = denoiser.to(where)
     plan = default_sampler(process, steps)
-    out, total = map_leaves(Tensor.clone, x), Info()
+    total, places, found = Info(), [torch.zeros(0, dtype=torch.int64)], [some_rows(x, slice(0))]
     for pattern, rows in _patterns(process, fixed).items():
         approximate = PARTLY in pattern
-        count = (steps or 2 * plan.steps) if approximate and not isinstance(process, Product) else plan.steps
+        count = (steps or 2 * plan.steps) if approximate and not process.leaves else plan.steps
         for part in rows.split(batch):
             mine, which = (map_leaves(lambda v, part=part: v[part].to(where), tree) for tree in (x, fixed))
-            start = _begun(denoiser, mine, which, NoiseSource(seed, part.to(where)))
+            start = prior_in_gaps(denoiser, mine, which, NoiseSource(seed, part.to(where)))
             sampler = plan.sampler
-            if isinstance(process, Product):
-                held = [name for name, kind in zip(process.names, pattern, strict=True) if kind == KNOWN]
+            if process.leaves:
+                held = [name for name, kind in zip(process.leaves, pattern, strict=True) if kind == KNOWN]
                 sampler = (
                     _replacing(process, mine, which, held, rounds) if approximate else _holding(sampler, denoiser, held)
                 )
@@ -204,8 +185,13 @@ def fill(
                 sampler = Replacement(mine.to(start), which, rounds)
             drawn, info = sample(denoiser, x=start, steps=count, sampler=sampler, seed=seed, rows=part)
             total.calls, total.rows = total.calls + info.calls, total.rows + info.rows
-            _put(out, fixed, part, map_leaves(Tensor.cpu, drawn))
-    return out, total
+            places.append(part)
+            found.append(map_leaves(_where_open, some_rows(fixed, part), some_rows(x, part), drawn))
+    return put_rows(x, torch.cat(places), join(found)), total
+
+
+def _where_open(known: Tensor, old: Tensor, new: Tensor) -> Tensor:
+    return torch.where(known, old, new.cpu().to(old.dtype))
 
 
 def conditioning(process: Process, fixed: Tree, rounds: int = ROUNDS) -> dict[str, str]:
@@ -224,29 +210,28 @@ NOTHING, KNOWN, PARTLY, MASKED = range(4)  # of a leaf that is not masked: how m
 
 def _patterns(process: Process, fixed: Tree) -> dict[tuple[int, ...], Tensor]:
     """Rows with gaps by what they know of each leaf."""
-    leaves = process.leaves if isinstance(process, Product) else {"": process}
     tree = fixed if isinstance(fixed, dict) else {"": fixed}
     columns, full = [], []
-    for name, leaf in leaves.items():
-        if isinstance(leaf, Product):
+    for name, leaf in named_leaves(process).items():
+        if leaf.leaves:
             raise ValueError(f"gaps are not filled in products within products, and leaf {name!r} is one")
         known = tree[name].reshape(batch_size(fixed), -1)
         some = torch.where(known.any(1), PARTLY, NOTHING)
         full.append(known.all(1))
-        columns.append(torch.full_like(some, MASKED) if isinstance(leaf, Masking) else torch.where(full[-1], KNOWN, some))
+        columns.append(torch.full_like(some, MASKED) if leaf.absorbing else torch.where(full[-1], KNOWN, some))
     kinds, open_rows = torch.stack(columns, 1), (~torch.stack(full, 1).all(1)).nonzero().squeeze(1)
     patterns, which = kinds[open_rows].unique(dim=0, return_inverse=True)
     return {tuple(pattern): open_rows[which == i] for i, pattern in enumerate(patterns.tolist())}
 
 
-def _replacing(process: Product, x: Tree, fixed: Tree, held: list[str], rounds: int) -> Sampler:
+def _replacing(process: Process, x: Tree, fixed: Tree, held: list[str], rounds: int) -> Sampler:
     """Every leaf by replacement, for they share the rounds; but those that are known stand at time 0."""
-    moving = {name: Replacement(x[name], fixed[name], rounds) for name in process.names if name not in held}
+    moving = {name: Replacement(x[name], fixed[name], rounds) for name in process.leaves if name not in held}
     return Leaves(**moving, **{name: Frozen() for name in held})
 
 
-def _begun(denoiser: Denoiser, x: Tree, fixed: Tree, noise: NoiseSource) -> Tree:
-    """The prior where nothing is known; leaves that are not named are all prior."""
+def prior_in_gaps(denoiser: Denoiser, x: Tree, fixed: Tree, noise: NoiseSource) -> Tree:
+    """Where drawing starts: what is known, and the prior elsewhere; leaves that are not named are all prior."""
     prior = denoiser.process.prior(len(noise.rows), denoiser.dtype, noise.rows.device).draw(noise.at("prior"))
 
     def put(values: Tensor, known: Tensor, otherwise: Tensor) -> Tensor:
@@ -255,12 +240,3 @@ def _begun(denoiser: Denoiser, x: Tree, fixed: Tree, noise: NoiseSource) -> Tree
     if isinstance(prior, dict):
         return {name: put(x[name], fixed[name], leaf) if name in x else leaf for name, leaf in prior.items()}
     return put(x, fixed, prior)
-
-
-def _put(out: Tree, fixed: Tree, rows: Tensor, x: Tree) -> None:
-    """What was drawn, where nothing was known."""
-    if isinstance(out, dict):
-        for name in out:
-            _put(out[name], fixed[name], rows, x[name])
-    else:
-        out[rows] = torch.where(fixed[rows], out[rows], x.to(out.dtype))

@@ -36,10 +36,10 @@ def made_by_main(accelerator: Any, make: Callable[[], Run]) -> Run:
             run = make()
         except Exception as problem:  # raised below, when the others know
             error = problem
-    told = [None if run is None else str(run.folder.resolve())]
-    torch.distributed.broadcast_object_list(told, 0)
+    folder = [None if run is None else str(run.folder.resolve())]
+    torch.distributed.broadcast_object_list(folder, 0)
     if error is not None:
         raise error
-    if told[0] is None:
+    if folder[0] is None:
         raise SystemExit(2)
-    return run or Run.open(told[0])
+    return run or Run.open(folder[0])

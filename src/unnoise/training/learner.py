@@ -17,11 +17,12 @@ from unnoise.networks.compiled import compile_network, uncompiled
 from unnoise.noise import NoiseSource
 from unnoise.objectives import Objective, Observed, Stratified
 from unnoise.objectives.weightings import Weighting
-from unnoise.processes import FiniteProcess, Gaussian, Masking, Process, Product
+from unnoise.processes import Process
 from unnoise.shapes import Tree
 from unnoise.training.captured import Captured
 from unnoise.training.config import WEIGHTINGS, TrainConfig
 from unnoise.training.ema import EMA
+from unnoise.training.leaf_kinds import has, leaf_kind, leaf_processes
 from unnoise.training.optimiser import Optimiser
 from unnoise.training.run import Parts, RunError, ema_name, load_weights
 
@@ -40,9 +41,10 @@ def accelerator_for(config: TrainConfig) -> Any:
 def objective_of(denoiser: Denoiser, config: TrainConfig, options: dict[str, Any]) -> Objective:
     """What is minimised: the bound, and for products in a share of the rows the bound given some of their leaves."""
     weighting, process = weighting_of(config.weighting, denoiser.process, options), denoiser.process
-    if isinstance(process, Product) and len(process.names) > 1 and config.observed > 0:
+    if len(process.leaves) > 1 and config.observed > 0:
         return Observed(denoiser, config.observed, weighting=weighting, **options)
-    even = weighting.even and not any(isinstance(part, Masking | Gaussian) for part in process.modules())
+    graded = any(leaf.absorbing or leaf_kind(leaf) == "number" for leaf in leaf_processes(process))  # in time, by themselves
+    even = weighting.even and not graded
     objective = Objective(denoiser, weighting, **({"times": Stratified(), **options} if even else options))
     objective.loss_only = True
     return objective
@@ -50,9 +52,8 @@ def objective_of(denoiser: Denoiser, config: TrainConfig, options: dict[str, Any
 
 def weighting_of(name: str, process: Process, options: dict[str, Any]) -> Weighting:
     """By name; one that concerns nothing of the data is refused, for the bound would be trained under another name."""
-    kind = FiniteProcess if name == "cross_entropy" else Gaussian
-    if name != "bound" and not any(isinstance(part, kind) for part in process.modules()):
-        what = "categories" if name == "cross_entropy" else "numbers"
+    kind, what = ("category", "categories") if name == "cross_entropy" else ("number", "numbers")
+    if name != "bound" and not has(process, kind):
         raise ValueError(f"weighting = {name!r} is for {what}, and this data has none: leave it out")
     if name == "edm":  # formats bring numbers to a standard deviation of 1, and levels to [-1, 1]
         return WEIGHTINGS[name](0.5 if "decoder" in options else 1.0)  # type: ignore[call-arg]

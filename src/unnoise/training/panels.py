@@ -12,7 +12,6 @@ from time import perf_counter
 
 from torch import Tensor
 
-from unnoise.data.arrays import Array
 from unnoise.data.base import Format
 from unnoise.denoiser import Denoiser
 from unnoise.samplers import default_sampler, sample
@@ -21,17 +20,6 @@ from unnoise.tree import map_leaves
 
 SHARE = 0.05
 NAME = "0" * 9  # digits of a step in a file's name
-
-
-def shown_suffix(format: Format) -> str:
-    """Of the file that shows samples best: a picture of images, else the data's own form."""
-    if isinstance(format, Array) and format.pictured:
-        try:
-            import PIL  # noqa: F401
-        except ImportError:
-            return format.suffix
-        return ".png"
-    return format.suffix
 
 
 def panel_files(folder: Path) -> list[tuple[int, Path]]:
@@ -69,7 +57,7 @@ class Panels:
         x, _ = sample(denoiser.eval(), self.config.samples, plan.steps, sampler=plan.sampler, seed=self.config.seed)
         denoiser.train(training)
         self.folder.mkdir(exist_ok=True)
-        path = self.folder / f"{step:0{len(NAME)}d}{shown_suffix(self.format)}"
+        path = self.folder / f"{step:0{len(NAME)}d}{self.format.shown_suffix()}"
         self.format.write(map_leaves(Tensor.cpu, x), path)
         self.last = clock() - began
         self.spent += self.last

@@ -29,11 +29,12 @@ from torch import Tensor, nn
 from unnoise import data, networks
 from unnoise.data.base import Format
 from unnoise.denoiser import Denoiser
+from unnoise.extensions import unknown
 from unnoise.processes import Process
 from unnoise.training import safe_files
 from unnoise.training.config import RunConfig, kinds_of
 from unnoise.training.safe_files import Damaged, RunError
-from unnoise.training.schedules import scheduled
+from unnoise.training.task import Task
 
 Parts = dict[str, dict[str, Tensor]]  # tensors by file name (without suffix) and by name within it
 NUMBERS: dict[str, tuple[type, ...]] = {  # what training goes on from, beside its tensors
@@ -79,19 +80,37 @@ class SavedState:
 class Run:
     """`Run.create(folder, config)` for a new run, `Run.open(folder)` for one that is there."""
 
-    def __init__(self, folder: Path, config: RunConfig, formats: Mapping[str, type[Format]] | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        config: RunConfig,
+        formats: Mapping[str, type[Format]] | None = None,
+        task: Task | None = None,
+    ):
         self.folder, self.config, self.formats = folder, config, formats
+        self._format: Format | None = None
+        self._task = task
+        self._process = None if task is None else task.process  # of no denoiser yet
+        self._denoiser: Denoiser | None = None  # made, and not handed out yet
         self.states, self.metrics = folder / "state", folder / "metrics.jsonl"
         self.samples, self.report = folder / "samples", folder / "report.html"
 
     @classmethod
-    def create(cls, folder: Path | str, config: RunConfig, formats: Mapping[str, type[Format]] | None = None) -> "Run":
+    def create(
+        cls,
+        folder: Path | str,
+        config: RunConfig,
+        formats: Mapping[str, type[Format]] | None = None,
+        task: Task | None = None,
+    ) -> "Run":
+        """`task` is that of the configuration, where it is made already."""
         folder = Path(folder)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise RunError(f"{folder} is there already and is not empty: choose a new folder, or resume the run in it")
         config = RunConfig.from_json(config.to_json())  # what cannot be read back is refused now
-        run = cls(folder, config, formats)
-        run.denoiser_of_config()
+        run = cls(folder, config, formats, task)
+        run.format()
+        run._denoiser = run.denoiser_of_config()  # that it can be made, before the folder is
         run.states.mkdir(parents=True, exist_ok=True)
         run.samples.mkdir(exist_ok=True)
         safe_files.write_json(folder / "config.json", config.to_json())
@@ -124,26 +143,40 @@ class Run:
     # what is trained
 
     def format(self) -> Format:
-        kind, formats = self.config.format["kind"], data.FORMATS if self.formats is None else self.formats
-        if kind not in formats:
-            raise RunError(f"{self.folder}: there is no data format {kind!r}; choose from {', '.join(sorted(formats))}")
-        return formats[kind].from_json(self.config.format["data"])
+        if self._format is None:
+            kind, formats = self.config.format["kind"], data.FORMATS if self.formats is None else self.formats
+            if kind not in formats:
+                raise RunError(f"{self.folder}: {unknown('data format', kind, formats)}")
+            self._format = formats[kind].from_json(self.config.format["data"])
+        return self._format
+
+    def task(self) -> Task:
+        """The format's process under the run's schedule, and the objective's options: made once."""
+        if self._task is None:
+            self._task = Task.of(self.format(), self.config.schedule)
+            self._process = self._task.process
+            if self.config.process and self._task.words != self.config.process:
+                warnings.warn(
+                    f"{self.folder}: the format now makes another process than when the run was trained", stacklevel=3
+                )
+        return self._task
 
     def process(self) -> Process:
-        """The format's process, under the run's schedule."""
-        format = self.format()
-        process = format.process()
-        if self.config.process and repr(process) != self.config.process:
-            warnings.warn(f"{self.folder}: the format now makes another process than when the run was trained", stacklevel=3)
-        return scheduled(process, self.config.schedule, format.objective_options())[0]
+        """A process for a denoiser: the task's own for the first, another for whoever asks next, since what a schedule
+        learns is the denoiser's."""
+        task = self.task()
+        process, self._process = self._process, None
+        return process or Task.of(task.format, task.schedule).process
 
     def objective_options(self) -> dict[str, Any]:
         """The options of an `Objective` that suit the data and the schedule."""
-        format = self.format()
-        return scheduled(format.process(), self.config.schedule, format.objective_options())[1]
+        return dict(self.task().options)
 
     def denoiser_of_config(self) -> Denoiser:
         """A denoiser as it is before training, its network drawn by the run's seed."""
+        made, self._denoiser = self._denoiser, None
+        if made is not None:
+            return made
         process, name, options = self.process(), self.config.network["name"], self.config.network["options"]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.train.seed)
@@ -154,11 +187,12 @@ class Run:
         twice = bool(options.get("self_condition", False))
         return Denoiser(network, process, kinds_of(self.config.predicts), self_condition=twice)
 
-    def denoiser(self, ema: bool | float = True, which: str = "last") -> Denoiser:
+    def denoiser(self, ema: bool | float = True, which: str = "last", into: Denoiser | None = None) -> Denoiser:
         """The trained denoiser, ready to sample.
 
         `ema` names the averaged copy by its rate (True: the first, False: the plain weights); `which` is "last" or "best",
-        the state with the lowest bound on the held-out rows.
+        the state with the lowest bound on the held-out rows.  `into` is a denoiser of this run that takes the weights,
+        where there is one that nobody trains any more.
         """
         rates = self.config.train.ema
         rate = (rates[0] if rates else None) if ema is True else None if ema is False else ema
@@ -166,7 +200,7 @@ class Run:
             raise RunError(f"{self.folder} has no averaged copy of rate {rate}: choose from {list(rates)}")
         name = "weights" if rate is None else ema_name(rate)
         _, _, parts = self.load([name], which)
-        denoiser = self.denoiser_of_config()
+        denoiser = self.denoiser_of_config() if into is None else into
         load_weights(denoiser, parts[name], self.folder)
         return denoiser.eval().requires_grad_(False)
 

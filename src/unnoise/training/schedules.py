@@ -14,22 +14,23 @@ Several processes draw times of their own, and take the mean of what each found.
 interior descends the bound too, beside its variance (see `fit_schedule`), and the network follows it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import singledispatch
 from math import isfinite
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unnoise.denoiser import Denoiser
 from unnoise.noise import NoiseSource
 from unnoise.objectives import MixedTimes, Objective, Stratified, Times, fit_schedule
 from unnoise.objectives.batches import world
-from unnoise.processes import Chain, Gaussian, Masking, Process, Product
+from unnoise.processes import Gaussian, Process, Product
 from unnoise.schedules import Cosine, CosineOffset, Learned, Linear, LinearBeta, LogSNRLinear, Schedule, Sigmoid
 from unnoise.shapes import Int, Tree
 from unnoise.training.data_order import Source
+from unnoise.training.leaf_kinds import leaf_processes
 from unnoise.tree import map_leaves
 
 NAMED: dict[str, type[Schedule]] = {
@@ -53,52 +54,72 @@ def scheduled(process: Process, name: str | None, options: dict[str, Any]) -> tu
         return process, options
     if name not in NAMED:
         raise ValueError(f"schedule = {name!r}: choose from {', '.join(NAMED)}")
-    if any(isinstance(part, Chain) for part in process.modules()):
+    if process.grid is not None:
         raise ValueError(f"schedule = {name!r}: a chain has its schedule in its steps: leave it out")
-    if not any(isinstance(part, Gaussian) for part in process.modules()):
+    if not any(map(takes_schedule, leaf_processes(process))):
         raise ValueError(
             f"schedule = {name!r}: this data has no numbers, and the bound of masked data does not depend on the schedule: "
             f"leave it out"
         )
-    made, options = _rebuilt(process, name, options), dict(options)
-    if isinstance(process, Gaussian) and "cutoff" in options:
-        options["cutoff"] = _same_noise(process, made, options["cutoff"])
+    begins = None if process.leaves else options.get("cutoff")  # the bound, where the format says so
+    options = dict(options)
+
+    def exchange(schedule: Schedule, cutoff: float) -> Schedule:
+        first = cutoff if begins is None else begins
+        new = Learned(high=float(schedule.log_snr(first)), low=LOW) if name == "learned" else NAMED[name]()
+        if begins is not None:
+            options["cutoff"] = _same_noise(schedule, new, begins)
+        return new
+
+    made = with_schedule(process, exchange)
     if name in EVEN:
         options["times"] = _even(made)
     return made, options
 
 
 def _even(process: Process) -> Times:
-    return MixedTimes(power=1.0) if any(isinstance(part, Masking) for part in process.modules()) else Stratified()
+    return MixedTimes(power=1.0) if any(leaf.absorbing for leaf in leaf_processes(process)) else Stratified()
 
 
-def _rebuilt(process: Process, name: str, options: dict[str, Any]) -> Process:
-    if isinstance(process, Product):
-        return Product(**{leaf: _rebuilt(part, name, {}) for leaf, part in process.leaves.items()})
-    if not isinstance(process, Gaussian):
-        return process
-    schedule = NAMED[name]()
-    if name == "learned":
-        schedule = Learned(high=float(process.schedule.log_snr(options.get("cutoff", process.cutoff))), low=LOW)
-    return Gaussian(process.space.shape, schedule, process.covariance)
+@singledispatch
+def with_schedule(process: Process, exchange: Callable[[Schedule, float], Schedule]) -> Process:
+    """The process under another schedule: the one that `exchange` makes of its own and of its cut-off.
+
+    Open to processes from outside, `@with_schedule.register(MyProcess)`; one that registers nothing keeps what it has.
+    """
+    return process
 
 
-def _same_noise(process: Gaussian, other: Process, cutoff: float) -> float:
-    """The time of the other process at the noise level of the first at its cut-off, or its earliest."""
-    assert isinstance(other, Gaussian)
-    level, highest = (float(s.log_snr(t).detach()) for s, t in ((process.schedule, cutoff), (other.schedule, 0.0)))
+@with_schedule.register
+def _(process: Product, exchange: Callable[[Schedule, float], Schedule]) -> Process:
+    return Product(**{name: with_schedule(leaf, exchange) for name, leaf in process.leaves.items()})
+
+
+@with_schedule.register
+def _(process: Gaussian, exchange: Callable[[Schedule, float], Schedule]) -> Process:
+    return Gaussian(process.space.shape, exchange(process.schedule, process.cutoff), process.covariance)
+
+
+def takes_schedule(leaf: Process) -> bool:
+    """Whether a leaf can have another schedule."""
+    return with_schedule.dispatch(type(leaf)) is not with_schedule.dispatch(object)
+
+
+def _same_noise(old: Schedule, new: Schedule, cutoff: float) -> float:
+    """The time under the new schedule at the noise level of the old at its cut-off, or the earliest."""
+    level, highest = (float(s.log_snr(t).detach()) for s, t in ((old, cutoff), (new, 0.0)))
     if isfinite(highest) and highest <= level + 1e-9:
         return 0.0
-    return float(other.schedule.time_of_log_snr(level))
+    return float(new.time_of_log_snr(level))
 
 
 class Rounds:
     """The rounds in which the learned schedules of a denoiser move; it takes them out of the network's own training."""
 
-    def __init__(self, denoiser: Denoiser, options: dict[str, Any], rows: Int[Tensor, "rows"], batch: int, seed: int):
-        self.objective, self.rows, self.seed = Objective(denoiser, **options), rows, seed
+    def __init__(self, objective: Objective, rows: Int[Tensor, "rows"], batch: int, seed: int):
+        self.objective, self.rows, self.seed = objective, rows, seed
         self.batch = max(2, min(MOST, batch))
-        parts = [part for part in denoiser.process.modules() if isinstance(part, Learned)]
+        parts = [part for part in objective.denoiser.process.modules() if isinstance(part, Learned)]
         self.parameters = [p for part in parts for p in part.parameters()]
         for parameter in self.parameters:
             parameter.requires_grad_(False)

@@ -16,7 +16,9 @@ from time import perf_counter
 
 import torch
 
+from unnoise.denoiser import Denoiser
 from unnoise.noise import NoiseSource
+from unnoise.objectives import Objective
 from unnoise.self_conditioning import one_pass
 from unnoise.shapes import Tree
 from unnoise.training import safe_files
@@ -61,7 +63,8 @@ class Trainer:
         self.held = held[NoiseSource(c.seed, held).at("validation").uniform().argsort()[: c.validation_rows]]
         self.order = Order(rows, c.batch_size, c.seed, c.accumulate, self.accelerator.num_processes)
         self.options, self.log_fill = run.objective_options(), run.format().log_fill
-        self.rounds = Rounds(denoiser, self.options, rows, self.order.part, c.seed)
+        self.bound = Objective(denoiser, **self.options)  # of the held-out rows, and of a schedule that is learned
+        self.rounds = Rounds(self.bound, rows, self.order.part, c.seed)
         self.learner = Learner(denoiser, c, self.accelerator, self.options)
         self.step, self.cursor, self.seconds = 0, Cursor(), 0.0
         self.best: float | None = None
@@ -88,6 +91,10 @@ class Trainer:
             finally:
                 if self.metrics is not None:
                     self.metrics.close()
+
+    def best_denoiser(self) -> Denoiser:
+        """When training is over: the denoiser that was trained, with the weights of the best state."""
+        return self.run.denoiser(which="best", into=self.learner.denoiser)
 
     def _loop(self) -> Outcome:
         c = self.config
@@ -205,7 +212,7 @@ class Trainer:
         c, learner = self.config, self.learner
         common = (self.source, self.held, self.accelerator, self.order.part, c.validation_draws, c.seed)
         with learner.shown():
-            result = validate(learner.denoiser, *common, learner.precision, self.options, self.log_fill)
+            result = validate(self.bound, *common, learner.precision, self.log_fill)
         improved = result.bound < (float("inf") if self.best is None else self.best)
         self.waited = 0 if improved else self.waited + 1
         if improved:

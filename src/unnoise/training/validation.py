@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
 from unnoise.objectives import Objective, Terms
 from unnoise.shapes import Float, Int, Tree
@@ -41,7 +40,7 @@ class Validation:
 
 @torch.no_grad()
 def validate(
-    denoiser: AnyDenoiser,
+    objective: Objective,
     source: Source,
     rows: Int[Tensor, "rows"],
     accelerator: Any,
@@ -49,14 +48,13 @@ def validate(
     draws: int,
     seed: int,
     precision: Callable[[], AbstractContextManager] = nullcontext,
-    options: dict[str, Any] | None = None,
     log_fill: Callable[[Tree], Tensor] | None = None,
 ) -> Validation:
     """All processes together: each has its piece of every batch, and all return the same.
 
     `log_fill` is that of a format: it joins the reconstruction term.
     """
-    objective, device = Objective(denoiser, **(options or {})), accelerator.device
+    denoiser, device = objective.denoiser, accelerator.device
     world, rank = accelerator.num_processes, accelerator.process_index
     batch = world * min(-(-batch // world), -(-len(rows) // world))
     was_training = denoiser.training

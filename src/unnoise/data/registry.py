@@ -1,0 +1,25 @@
+"""The formats by name: those that a command reads, and that a saved run may name.  Loading a run builds no others."""
+
+from typing import TypeVar
+
+from unnoise.data.base import BadData, Format
+from unnoise.extensions import unknown
+
+FORMATS: dict[str, type[Format]] = {}
+Class = TypeVar("Class", bound=type[Format])
+
+
+def register_format(format: Class) -> Class:
+    """Decorate a format class; its name is its `kind`.  The same class may be made again, as in a notebook; another of that
+    name is refused, for saved runs would load it."""
+    known = FORMATS.get(format.kind, format)
+    if (known.__module__, known.__qualname__) != (format.__module__, format.__qualname__):
+        raise ValueError(f"there is a format {format.kind!r} already, of {known.__module__}: choose another kind")
+    FORMATS[format.kind] = format
+    return format
+
+
+def format_named(name: str) -> type[Format]:
+    if name not in FORMATS:
+        raise BadData(unknown("data format", name, FORMATS))
+    return FORMATS[name]

@@ -1,0 +1,57 @@
+"""What others add to the library: formats, networks, samplers of installed packages and of the user's own modules.
+
+Whatever is added is registered by the module that defines it, when that is imported.  A package says so in its own
+`pyproject.toml`, by an entry point that names the module or something in it:
+
+    [project.entry-points."unnoise.formats"]
+    point_sets = "my_package.point_sets"
+
+A command imports all of these when it starts, and the modules that it is told by name.  What a run's folder says plays no
+part in it: names there are looked up among what is registered, and never imported.
+"""
+
+import os
+import sys
+import warnings
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+
+GROUPS = ("unnoise.formats", "unnoise.networks", "unnoise.samplers")
+REMEDY = "install or import the package that registers it (--load MODULE on the command line)"
+
+
+@cache
+def load_installed() -> None:
+    """Import the entry points of all installed packages, once; one that fails is named in a warning and left out."""
+    for group in GROUPS:
+        for point in entry_points(group=group):
+            try:
+                point.load()
+            except Exception as error:  # whatever a foreign module does wrong
+                warnings.warn(
+                    f"{_package(point)} offers {point.name!r} in the group {group}, and {point.value} cannot be imported "
+                    f"({type(error).__name__}: {error}): repair or remove the package",
+                    stacklevel=2,
+                )
+
+
+def _package(point: EntryPoint) -> str:
+    return "an installed package" if point.dist is None else f"the package {point.dist.name}"
+
+
+def load_modules(names: Iterable[str]) -> None:
+    """Import modules by name, those of the current folder too, so that they register what they define."""
+    for name in names:
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
+        try:
+            import_module(name)
+        except ImportError as error:
+            raise ImportError(f"--load {name}: {error}: run from the folder that holds the module") from error
+
+
+def unknown(what: str, name: object, known: Iterable[str]) -> str:
+    """In words: a name that nothing is registered under."""
+    return f"there is no {what} {name!r}: choose from {', '.join(sorted(known))}, or {REMEDY}"
