@@ -11,6 +11,10 @@ import torch
 from torch import Tensor
 
 
+class Unanswered(TypeError, NotImplementedError):
+    """A question that a space or a process does not answer.  The message names it and what to write."""
+
+
 def may_read(x: Tensor) -> bool:
     """Whether the values of x may be read without a host synchronisation."""
     return x.device.type == "cpu" and x.numel() > 0

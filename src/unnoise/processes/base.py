@@ -20,6 +20,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from unnoise.checks import Unanswered
 from unnoise.generators import Generator, Reversal
 from unnoise.laws import Law
 from unnoise.shapes import Tree
@@ -109,9 +110,9 @@ class Process(nn.Module):
         """Carry a law from t back to s by the inverse kernel; undoes `push`.  Finite spaces: probabilities."""
         raise self.unanswered("inverse(q, s, t)", "how a law is carried from t back to s")
 
-    def unanswered(self, method: str, what: str) -> TypeError:
+    def unanswered(self, method: str, what: str) -> Unanswered:
         name = type(self).__name__
-        return TypeError(f"the process {name} does not say {what}: write the method {method} of the class {name}")
+        return Unanswered(f"the process {name} does not say {what}: write the method {method} of the class {name}")
 
     def prior_kl(self, x0: Tree, t: Tree = 1.0) -> Tensor:
         """KL(q(x_t | x_0) || p_1): the first term of the bound."""

@@ -32,6 +32,7 @@ from math import prod
 import torch
 from torch import Tensor
 
+from unnoise.checks import Unanswered
 from unnoise.laws import LOG_ZERO, finite_or_inf
 from unnoise.noise import NoiseSource
 from unnoise.shapes import Float, Int, Tree
@@ -138,9 +139,9 @@ class Space(ABC):
 
     # what leaves with jumps share
 
-    def unanswered(self, method: str, what: str) -> TypeError:
+    def unanswered(self, method: str, what: str) -> Unanswered:
         name = type(self).__name__
-        return TypeError(f"the space {name} does not say {what}: write the method {method} of the class {name}")
+        return Unanswered(f"the space {name} does not say {what}: write the method {method} of the class {name}")
 
     def refuse_parts(self, local: Local, **parts: str) -> None:
         """Data that means nothing on this space is an error, never left out."""
