@@ -39,6 +39,14 @@ def unnoise(tmp_path, monkeypatch, capsys):
     return run
 
 
+@pytest.mark.parametrize("page, name", [("extending-format", "point_sets"), ("extending-network", "own_network")])
+def test_pages_show_the_modules(page, name):
+    """In a block that the page's test does not run: these tests do, and a name is registered once."""
+    module = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+    text = (EXAMPLES.parent / f"{page}.md").read_text(encoding="utf-8")
+    assert f"```py\n{module}```" in text, f"docs/{page}.md and docs/examples/{name}.py differ"
+
+
 def lines(path):
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
 
@@ -94,7 +102,9 @@ def test_options_and_names_of_formats(unnoise):
     Path("sets.jsonl").rename("sets.json")
     assert "nothing is known of files with the suffix '.json'" in unnoise("train", "sets.json", *LOAD, status=2)
     assert "200 examples" in unnoise("train", "sets.json", *LOAD, "--format", "point_sets", "--dry-run")
-    assert "no data format 'sets': choose from array, point_sets" in unnoise("train", "sets.json", "--format", "sets", status=2)
+    assert "no data format 'sets': choose from array, point_sets" in unnoise(
+        "train", "sets.json", "--format", "sets", status=2
+    )
     assert "--load nowhere: No module named 'nowhere'" in unnoise("sample", "run", "--load", "nowhere", status=2)
 
 
