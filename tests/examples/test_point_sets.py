@@ -39,6 +39,14 @@ def unnoise(tmp_path, monkeypatch, capsys):
     return run
 
 
+@pytest.mark.parametrize("page, name", [("extending-format", "point_sets"), ("extending-network", "own_network")])
+def test_pages_show_the_modules(page, name):
+    """In a block that the page's test does not run: these tests do, and a name is registered once."""
+    module = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+    text = (EXAMPLES.parent / f"{page}.md").read_text(encoding="utf-8")
+    assert f"```py\n{module}```" in text, f"docs/{page}.md and docs/examples/{name}.py differ"
+
+
 def lines(path):
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
 

@@ -8,7 +8,7 @@ from torch import nn
 
 import unnoise as un
 from unnoise import networks
-from unnoise.networks import default_network
+from unnoise.networks import ColumnLeaf, column, default_network, network_for
 from unnoise.networks.base import REGISTRY, register
 from unnoise.networks.compiled import compile_network
 
@@ -227,3 +227,36 @@ def test_a_part_called_features_is_no_method():
     assert not un.Denoiser(own, un.Masking(3, (2,)))(x, 0.5).logits.any()
     compile_network(own)
     assert sorted(dict(own.named_parameters())) == ["features.weight", "head.bias", "head.weight"]
+
+
+class Wind(un.Process):
+    """A process that says nothing but its space."""
+
+    def __init__(self):
+        super().__init__()
+        self.space = self.state_space = un.Euclidean((2,))
+
+    prior = marginal = transition = posterior = local = reverse = noiseless = movable = support = push = inverse = None
+
+
+def test_a_process_from_outside_registers_its_network():
+    with pytest.raises(TypeError, match=r"no network is known for Wind: .* unnoise.networks.network_for.register\(Wind\)"):
+        default_network(Wind())
+    with pytest.raises(TypeError, match=r"the leaf \['w'\], a Wind: .* unnoise.networks.column.register\(Wind\)"):
+        default_network(un.Product(w=Wind()))
+
+    class Breeze(Wind):
+        pass
+
+    network_for.register(Breeze)(lambda process, **hints: ("MLP", {"shape": process.space.shape}))
+    column.register(Breeze)(lambda process, path: ColumnLeaf(path=path, kind="number", shape=process.space.shape))
+    assert type(default_network(Breeze(), "tiny")).__name__ == "MLP"
+    assert type(default_network(un.Product(w=Breeze(), n=un.Gaussian((1,))), "tiny")).__name__ == "ColumnTransformer"
+
+
+def test_a_network_by_name():
+    assert type(default_network(PROCESSES["vector"](), "tiny", name="MLP")).__name__ == "MLP"
+    with pytest.raises(ValueError, match="there is no network 'GPT': choose from"):
+        default_network(PROCESSES["vector"](), "tiny", name="GPT")
+    with pytest.raises(ValueError, match="SmallUNet does not say what it needs to know of a process: register"):
+        default_network(PROCESSES["vector"](), "tiny", name="SmallUNet")
