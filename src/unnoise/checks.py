@@ -1,14 +1,30 @@
 """What every public entrance asks of its input.  Each error names the value and the remedy.
 
 Values (not shapes or dtypes) are read on the CPU only: looking at a number that lives on an accelerator would make the
-host wait for it, once per training step.  Data is checked before it is moved.
+host wait for it, once per training step.  Data is checked before it is moved.  Nor are they read where there are none to
+read: while `torch.compile` traces, or inside of `torch.func.vmap`.  `with checks.values(False):` leaves them all out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
+
+_values = True
+
+
+@contextmanager
+def values(read: bool) -> Iterator[None]:
+    """Whether checks look at values, for the length of a `with`; shapes and dtypes are always looked at."""
+    global _values
+    before, _values = _values, read
+    try:
+        yield
+    finally:
+        _values = before
 
 
 class Unanswered(TypeError, NotImplementedError):
@@ -16,8 +32,19 @@ class Unanswered(TypeError, NotImplementedError):
 
 
 def may_read(x: Tensor) -> bool:
-    """Whether the values of x may be read without a host synchronisation."""
-    return x.device.type == "cpu" and x.numel() > 0
+    """Whether the values of x may be read: they are there, without a host synchronisation."""
+    if torch.compiler.is_compiling() or not _values or x.device.type != "cpu":
+        return False
+    return x.numel() > 0 and not (is_functorch_wrapped_tensor(x) and _batched(x))
+
+
+def _batched(x: Tensor) -> bool:
+    """Whether x is one of many that `vmap` works on at once, under any derivatives taken inside."""
+    while is_functorch_wrapped_tensor(x):
+        if is_batchedtensor(x):
+            return True
+        x = get_unwrapped(x)
+    return False
 
 
 def as_times(t: Any, batch: int, device: torch.device, name: str = "t") -> Tensor:

@@ -180,7 +180,7 @@ def test_a_network_of_one_s_own():
 def test_through_the_flow():
     """The flow's density of normal data at its cutoff, over bins: with many draws near the bins' exact probability."""
     process = un.Gaussian((2,), un.schedules.Linear())
-    oracle = un.oracles.normal(process, torch.zeros(2), 0.25 * torch.eye(2))
+    oracle = un.oracles.normal(process, torch.zeros(2), 0.25 * torch.eye(2), un.Clean)
     k = torch.tensor([[4, 5], [3, 6]])
     method = Dequantised(ProbabilityFlow(rtol=1e-5, atol=1e-5), WIDTH, LOW, draws=64)
     value, info = method.log_prob(oracle, k, NoiseSource(0, 2), {})
