@@ -300,3 +300,114 @@ def test_a_leaf_of_a_product_has_the_cut_off_that_it_has_alone(kind):
         for nodes in (64, 256)
     ]
     assert found == pytest.approx([found[0]] * 4, rel=1e-3)
+
+
+# -- rules of one's own -----------------------------------------------------------------------------------------------
+
+
+class Triangle(rules.Times):
+    """Density 2 (t - low)/(1 - low)^2: late times more often."""
+
+    def draw(self, noise, low):
+        return low + (1 - low) * noise.uniform().sqrt()
+
+    def density(self, t, low):
+        return 2 * (t - low) / (1 - low) ** 2
+
+
+class Twice(Triangle):
+    draws = 2
+
+
+class Unlike(Triangle):
+    """A mutant: the times of another rule under the density of this one."""
+
+    def draw(self, noise, low):
+        return low + (1 - low) * noise.uniform()
+
+
+@pytest.mark.parametrize("rule", [Triangle(), Twice()], ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize("name", ["square", "exponential"])
+def test_a_rule_by_its_density_is_unbiased(rule, name):
+    f, integral = INTEGRANDS[name]
+    assert_mean(estimates(rule, f, 0.1, seeds=400, rows=8), integral(0.1))
+    wrong = estimates(Unlike(), f, 0.1, seeds=400, rows=8)
+    assert abs(float(wrong.mean()) - integral(0.1)) > 6 * float(wrong.std() / len(wrong) ** 0.5)
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("low", [0.0, 0.01, 0.3])
+def test_the_weight_is_one_over_the_density(name, low):
+    rule = RULES[name]
+    visits = rule.visit(PROCESS, torch.zeros(16, 1, dtype=F64), low, un.NoiseSource(3, 16))
+    torch.testing.assert_close(visits.weight * rule.draws * rule.density(visits.t, low), torch.ones_like(visits.t))
+    u = torch.linspace(low, 1, 200_001, dtype=F64)[1:] - (1 - low) / 400_000  # the density integrates to one
+    total = (rule.density(u, low) * (1 - low) / 200_000).sum()
+    assert float(total) == pytest.approx(1.0, abs=2e-3 if low else 0.05)
+
+
+@pytest.mark.parametrize("schedule", [schedules.Linear(), schedules.Cosine()], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("rule", [un.MaskedCount(), un.MaskedCount(3), un.MixedTimes(2)], ids=lambda r: type(r).__name__)
+def test_the_weight_is_one_over_the_ratio_of_joint_densities(rule, schedule):
+    process, x0 = un.Masking(3, (4,), schedule), torch.zeros(16, 4).long()
+    visits = rule.visit(process, x0, 0.01, un.NoiseSource(3, 16))
+    t = visits.t.flatten()
+    ratio = rule.density_ratio(process, visits.x_t, t, 0.01, {})
+    torch.testing.assert_close(visits.weight.flatten() * rule.draws * ratio, torch.ones_like(t), rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("low", [0.02, 0.3])
+def test_joint_densities_are_densities(low):
+    """Summed over all sets of masked coordinates with their probability, and integrated over t, the ratio gives one."""
+    process = un.Masking(2, (3,), schedules.Cosine())
+    every = torch.cartesian_prod(*[torch.tensor([0, process.mask])] * 3)
+    t = torch.linspace(low, 1, 4001, dtype=F64)[1:] - (1 - low) / 8000
+    for rule in (un.MaskedCount(), un.MixedTimes(power=2.0)):
+        total = torch.zeros_like(t)
+        for x_t in every:
+            states = x_t.expand(len(t), 3)
+            q = process.marginal(torch.zeros_like(states), t).log_prob(states).exp()
+            total = total + q * rule.density_ratio(process, states, t, low, {})
+        assert float(total.mean() * (1 - low)) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_what_a_rule_redefines_it_answers_for():
+    class Weighted(Triangle):
+        def weight(self, t, low):
+            return torch.ones_like(t)
+
+    class Visiting(Triangle):
+        def visit(self, process, x0, low, noise):
+            return super().visit(process, x0, low, noise)
+
+    class Vouched(Visiting):
+        is_bound = True
+
+    class Moved(un.Importance):
+        def draw(self, noise, low):
+            return low + (1 - low) * noise.uniform()
+
+    class Declared(Moved):
+        def draw(self, noise, low):
+            return low + (1 - low) * noise.uniform()
+
+        def density(self, t, low):
+            return torch.full_like(t, 1 / (1 - low))
+
+        is_bound = True
+
+    class Drawing(un.MaskedCount):
+        def draw_joint(self, process, x0, low, noise, known):
+            return super().draw_joint(process, x0, low, noise, known)
+
+    for rule in (Weighted, Visiting, Moved, Unlike, Drawing):
+        assert not rule.is_bound, rule
+    for rule in (Triangle, Twice, Vouched, Declared, un.Quadrature, un.Grid, un.MaskedCount, un.MixedTimes, un.Stratified):
+        assert rule.is_bound, rule
+    t = torch.tensor([0.2, 0.7], dtype=F64)
+    assert Declared().weight(t, 0.1).tolist() == pytest.approx([0.9, 0.9])  # not the slope of the rule that it extends
+    with pytest.raises(TypeError, match=r"Silent says no times: write draw\(noise, low\)"):
+        type("Silent", (rules.Times,), {})().visit(PROCESS, torch.zeros(2, 1), 0.1, un.NoiseSource(0, 2))
+    with pytest.raises(TypeError, match=r"Half says no density: write density\(t, low\)"):
+        half = type("Half", (rules.Times,), {"draw": Triangle.draw})
+        half().visit(PROCESS, torch.zeros(2, 1), 0.1, un.NoiseSource(0, 2))

@@ -57,7 +57,7 @@ class Times:
         """What a rule redefines, it answers for: weights of its own, or draws without their density, are those of no bound
         unless it says so; and what follows from a method that it redefines follows anew."""
         super().__init_subclass__(**options)
-        own = vars(cls)
+        own = set(vars(cls))
         for name, source in (("draw_all", "draw"), ("inverse_density", "density")):
             if source in own and name not in own:
                 setattr(cls, name, vars(Times)[name])
@@ -105,7 +105,7 @@ class JointTimes(Times):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        own = vars(cls)
+        own = set(vars(cls))
         says = [name in own for name in ("draw_joint", "density_ratio")]
         if any(says) and "draw_weighted" not in own:
             cls.draw_weighted = JointTimes.draw_weighted  # type: ignore[method-assign]
@@ -242,7 +242,7 @@ class MaskedCount(JointTimes):
         return t, x_t, (1 - beta_low) * d / n / hazard
 
     def draw_joint(self, process, x0, low, noise, known):
-        t, x_t, _ = self.draw_weighted(process, x0, low, noise, known)
+        t, x_t, _ = MaskedCount.draw_weighted(self, process, x0, low, noise, known)  # whatever a subclass makes of that
         return t, x_t
 
     def density_ratio(self, process, x_t, t, low, known):

@@ -35,6 +35,7 @@ which tends to the integral as the steps become short.
 from abc import ABC, abstractmethod
 from functools import reduce
 from operator import add
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,6 +59,7 @@ from unnoise.schedules import Schedule
 from unnoise.shapes import Float, Tree
 
 SMALLEST = 1e-6  # of a squared error that another is relative to
+LAST = 1 - 1e-12  # where a chain stands at t = 1 and alpha = 0, weights are the limits that 0/0 has there
 NEIGHBOURS = 8  # rows on either side whose error is taken for usual
 
 
@@ -107,7 +109,7 @@ class Weighting(ABC):
     def __add__(self, other: "Weighting") -> "Sum":
         return Sum(self, other)
 
-    def __mul__(self, factor: float) -> "Scaled":
+    def __mul__(self, factor: Any) -> "Scaled":
         return Scaled(self, factor)
 
     __rmul__ = __mul__
@@ -133,7 +135,7 @@ class Bound(Weighting):
 class Scaled(Weighting):
     """A factor times a weighting: `0.01 * CrossEntropy()`."""
 
-    def __init__(self, weighting: Weighting, factor: float):
+    def __init__(self, weighting: Any, factor: Any):
         if not isinstance(weighting, Weighting):
             raise TypeError(f"{weighting!r} is no weighting: pass one, such as weightings.CrossEntropy()")
         if not isinstance(factor, int | float) or not 0 <= factor < float("inf"):
@@ -155,7 +157,7 @@ class Scaled(Weighting):
 class Sum(Weighting):
     """Several weightings added: `Sum(Bound(), 0.01 * CrossEntropy())`."""
 
-    def __init__(self, *parts: Weighting):
+    def __init__(self, *parts: Any):
         odd = [part for part in parts if not isinstance(part, Weighting)]
         if odd or not parts:
             what = f"{odd[0]!r} is no weighting" if odd else "a sum of nothing"
@@ -185,14 +187,12 @@ class GaussianWeighting(Weighting):
         return isinstance(prediction, ContinuousPrediction)
 
     def leaf_rate(self, prediction, process, x0, fast, free=None):
-        weight = process.coefficient(self.on_clean(process.schedule, prediction.t), x0)
-        kind = type(prediction)
+        t, kind = prediction.t.clamp_max(LAST), type(prediction)
+        weight = process.coefficient(self.on_clean(process.schedule, t), x0)
         if kind.tied_to_grid:
             return sum_coordinates(weight * (x0 - prediction.to(Clean).value).square())
         # |x_0 - x_model|^2 = |error|^2 / P^2 without dividing by alpha
-        scale = squared_error_weight(kind, process.schedule, prediction.t) / squared_error_weight(
-            Clean, process.schedule, prediction.t
-        )
+        scale = squared_error_weight(kind, process.schedule, t) / squared_error_weight(Clean, process.schedule, t)
         return sum_coordinates(weight * process.coefficient(scale, x0) * prediction.error(x0).square())
 
 
