@@ -32,7 +32,7 @@ class Verify:
     """Verify a process of your own: package.module:name (a process, or a class or function that makes one)."""
 
     generator: str | None = None
-    """Verify a generator of your own: package.module:name, a Generator, or a verify.Operators that has its points as well."""
+    """Verify a generator of your own: package.module:name, a Generator, or a verify.Operators that has points as well."""
 
     schedule: str | None = None
     """Verify a schedule of your own, and every family under it: package.module:name."""
