@@ -106,7 +106,12 @@ def _carried(process: Thinning, place: Place) -> Iterator[Row]:
         if not process.pure_death:
             continue
         back = process.inverse(pushed.exp(), s, t)
-        yield place.equal(f"inverse kernel undoes the transition, t={t:g}", log_v.exp(), back, TIGHT)
+        row = place.equal(f"inverse kernel undoes the transition, t={t:g}", log_v.exp(), back, TIGHT)
+        if not row.ok:
+            signs = NoiseSource(7, 16).at("signs").normal((*shape, 6)).sign()
+            magnified = float(process.inverse(signs, s, t).abs().max())
+            row = place.undone(row.quantity, log_v.exp(), back, TIGHT, magnified)
+        yield row
         narrow = pushed.exp().float()
         exact, ours = process.inverse(narrow.double(), s, t), process.inverse(narrow, s, t)
         yield place.equal(f"float32 inverse, t={t:g}", exact, ours, FLOAT32, largest=True)

@@ -205,9 +205,8 @@ def _inverse(process: FiniteProcess, place: Place, pairs: list[tuple[float, floa
             smallest = min(float(torch.linalg.svdvals(kernel)[-1]) for kernel in _coordinate_kernels(process, s, t))
             yield place.at_most(f"least singular value of a kernel without inverse, t={t:g}", 1e-11, smallest)
             continue
-        # what was rounded when pushed comes back magnified: no inverse can do better
-        limit = max(TIGHT, 1e-15 * float(magnified))
-        yield place.equal(f"inverse kernel undoes the transition, t={t:g}", log_v.exp(), back, limit)
+        quantity = f"inverse kernel undoes the transition, t={t:g}"
+        yield place.undone(quantity, log_v.exp(), back, TIGHT, float(magnified))
     for s, t in [*pairs, *([(0.0, 1e-4)] if len(pairs) > 1 else [])]:
         if t in refused:
             continue

@@ -43,7 +43,10 @@ def _gaussian_forward(process: Gaussian, place: Place, x0, spread, s, t, where) 
     yield place.sensitive(quantity, lambda t: _forward_equation(process, x0, spread, t), (t,), 1e-8)
     moments = (x0, 0.3 + x0.square())
     back = process.inverse(process.push(moments, s, t), s, t)
-    yield place.equal(f"inverse kernel undoes the transition, {where}", torch.stack(moments), torch.stack(back), TIGHT)
+    gain = process.schedule.step_alpha(s, t).min()
+    magnified = max(float(1 / gain), float((moments[1] + process.schedule.step_variance(s, t).max() / gain.square()).max()))
+    quantity = f"inverse kernel undoes the transition, {where}"
+    yield place.undone(quantity, torch.stack(moments), torch.stack(back), TIGHT, magnified)
 
 
 @guarded("composition of transitions")
@@ -63,12 +66,15 @@ def _composed(process: Gaussian, x0, spread, r, s, t) -> tuple[Tensor, Tensor]:
     peak = (middle.mean / middle.std.square() + gain * x_t / step) / precision
     h = 0.1
     z = torch.arange(-9, 9 + h / 2, h, dtype=torch.float64)
-    total = torch.zeros(len(spread), len(x0), dtype=torch.float64)
-    for value in z:
-        node = peak + value / precision.sqrt()
-        for i in range(len(spread)):
-            log = process.transition(node[i], s, t).log_prob(x_t[i]) + middle.log_prob(node[i])
-            total[i] += h * log.exp() / precision.sqrt().flatten()[0]
+    node = peak + (z / precision.sqrt().flatten()[0]).reshape(-1, *[1] * peak.ndim)  # [z, spread, points, *shape]
+    shape = node.shape[:3]
+
+    def flat(x: Tensor) -> Tensor:
+        return x.expand(node.shape).reshape(-1, *x0.shape[1:])
+
+    law = Normal(flat(middle.mean), flat(middle.std))
+    log = process.transition(flat(node), s, t).log_prob(flat(x_t)) + law.log_prob(flat(node))
+    total = (h * log.exp() / precision.sqrt().flatten()[0]).reshape(shape).sum(0)
     exact = torch.stack([direct.log_prob(x) for x in x_t]).exp()
     scale = exact.max()
     return exact / scale, total / scale

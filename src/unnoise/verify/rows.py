@@ -99,6 +99,12 @@ class Place:
             return row
         return replace(row, tolerance=allowed, note=f"{ROUNDINGS} x {moved:.1e}, what the last digit of a time changes")
 
+    def undone(self, quantity: str, exact, ours, tolerance: float, magnified: float) -> Row:
+        """`equal` for what an inverse gives back: a rounding of what it is given comes back magnified so many times."""
+        allowed = 1e-15 * magnified
+        row = self.equal(quantity, exact, ours, max(tolerance, allowed))
+        return row if allowed <= tolerance else replace(row, note=f"a rounding comes back magnified {magnified:.1e} times")
+
     def failed(self, quantity: str, error: Exception) -> Row:
         """A computation that stopped."""
         told = str(error).strip().splitlines()
