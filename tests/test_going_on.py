@@ -16,7 +16,7 @@ from unnoise.evaluation.report import evaluate
 from unnoise.evaluation.scores import chosen
 from unnoise.training import Run, Trainer
 from unnoise.training.data_order import Cursor, InMemory, split
-from unnoise.training.panels import Panels, shown_suffix
+from unnoise.training.panels import Panels
 from unnoise.training.recipes import recipe
 from unnoise.training.validation import validate
 
@@ -119,7 +119,7 @@ def test_a_picture_that_fails_costs_no_training(numbers, monkeypatch):
 def test_what_is_shown_as_a_picture(tmp_path, shape, suffix):
     np.save(tmp_path / "a.npy", np.random.default_rng(0).integers(0, 9, (6, *shape)).astype(np.uint8))
     form, x0 = read(tmp_path / "a.npy")
-    assert shown_suffix(form) == suffix
+    assert form.shown_suffix() == suffix
     form.write(x0, tmp_path / f"shown{suffix}")
 
 

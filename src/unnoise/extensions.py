@@ -1,4 +1,4 @@
-"""What others add to the library: formats, networks, samplers of installed packages and of the user's own modules.
+"""What others add to the library: formats and networks of installed packages, and whatever the user's own modules register.
 
 Whatever is added is registered by the module that defines it, when that is imported.  A package says so in its own
 `pyproject.toml`, by an entry point that names the module or something in it:
@@ -18,7 +18,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
-GROUPS = ("unnoise.formats", "unnoise.networks", "unnoise.samplers")
+GROUPS = ("unnoise.formats", "unnoise.networks")
 REMEDY = "install or import the package that registers it (--load MODULE on the command line)"
 
 

@@ -10,7 +10,7 @@ from unnoise.extensions import load_installed, load_modules
 
 @dataclass(kw_only=True)
 class Extended:
-    """A command that knows registered formats, networks and samplers."""
+    """A command that knows what installed packages and modules of the user's own register."""
 
     load: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default_factory=tuple)
     """A module of your own to import first, such as my_package.formats or a file of this folder without its .py: what it

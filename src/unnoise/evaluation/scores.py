@@ -55,8 +55,7 @@ def has_scores(format: Format) -> bool:
 
 def no_scores(format: Format) -> dict[str, Any]:
     """In words: why samples of this format have no score."""
-    name = type(format).__name__
-    why = f"no score is known for samples of the kind {format.kind!r}: register one by sample_scores.register({name})"
+    why = f"no score of samples is known for data of the kind {format.kind!r}; a format registers its own in `sample_scores`"
     return {"quality": None, "quality_why": why}
 
 

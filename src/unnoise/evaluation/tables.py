@@ -269,12 +269,12 @@ def shuffled(frame: Any, seed: int = 0) -> Any:
 def score(train: Any, fake: Any, test: Any | None = None, target: str | None = None, seed: int = 0) -> TableScore:
     """Every figure of synthetic rows, against the training file; utility needs real test rows and a column to predict."""
     middle, low = np.quantile(closest(train, fake, seed=seed), [0.5, 0.05])
-    pairs, (told, error) = trend(train, fake), two_sample(train, fake, seed)
+    pairs, (apart, error) = trend(train, fake), two_sample(train, fake, seed)
     useful, what = (None, None) if test is None or target is None else utility(fake, test, target, seed)
     why: dict[str, str] = {}
     if pairs is None:
         why["trend"] = "there is one column, and no pair"
-    if told is None:
+    if apart is None:
         why["two_sample"] = (
             f"{min(len(train), len(fake))} rows a side, and a gradient boosting needs {LEAST} to tell anything"
         )
@@ -284,7 +284,7 @@ def score(train: Any, fake: Any, test: Any | None = None, target: str | None = N
         rows=len(fake),
         shape=shape(train, fake),
         trend=pairs,
-        two_sample=told,
+        two_sample=apart,
         two_sample_se=error,
         copies=copies(train, fake),
         closest=float(middle),
