@@ -145,7 +145,7 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> str:
     if not other.any():
         return f"beyond the first {len(a)} values, or in the sign of a zero or the bits of a NaN"
     i = int(other.argmax())
-    told = f"{int(other.sum())} of {len(a)}, at first {a[i]!r} -> {b[i]!r} at [{i}]"
+    told = f"{int(other.sum())} of {len(a)}, at first {a[i].item()!r} -> {b[i].item()!r} at [{i}]"
     if a.dtype.kind != "f":
         return told
     with np.errstate(all="ignore"):

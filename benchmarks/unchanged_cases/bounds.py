@@ -173,7 +173,7 @@ def observed() -> Iterator[Case]:
                     denoiser, own_times = own.denoiser("float64", own.kinds[0]), made(f"objectives.{times}", 2)
                     weigh = None if weighting is None else WEIGHTINGS[weighting]()
                     target = objective(denoiser, "Observed", share=share, weighting=weigh, times=own_times)
-                    return trained(target, denoiser, own.data(8))
+                    return trained(target, denoiser, own.data(128))
 
                 yield f"observed/{key}/{times}/{share}", case
 

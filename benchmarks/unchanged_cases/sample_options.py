@@ -8,7 +8,7 @@ import torch
 from .adapter import made, name, sample
 from .leaves import Case, mapped, wave
 from .networks import Lazy
-from .samples import SAMPLERS, by_leaf, drawn
+from .samples import SAMPLERS, SAMPLES, by_leaf, drawn
 from .subjects import BY_NAME
 
 
@@ -44,7 +44,7 @@ def options() -> Iterator[Case]:
         "times": {"grid": [0.9, 0.5, 0.2, 0.0], "steps": None},
         "calls": {"calls": 6, "steps": None},
         "first": {"first": 3},
-        "rows": {"rows": torch.tensor([5, 0, 7, 2])},
+        "rows": {"rows": 5 * torch.arange(SAMPLES) % 17},
         "float32": {"dtype": torch.float32},
     }
     for subject in (numbers, masks, mixed, BY_NAME["Thinning-death"]):
@@ -63,10 +63,10 @@ def options() -> Iterator[Case]:
 
         def begun(subject=subject):
             method = made("samplers.Ancestral")
-            return drawn(subject, subject.oracle(subject.kinds[0]), method, x=subject.data(), start=0.6)
+            return drawn(subject, subject.oracle(subject.kinds[0]), method, x=subject.data(SAMPLES), start=0.6)
 
         yield f"option/x/{subject.name}", begun
-    yield "option/tolerance", lambda: sample(numbers.oracle("Clean"), 4, tolerance=1e-3, seed=2)
+    yield "option/tolerance", lambda: sample(numbers.oracle("Clean"), SAMPLES, tolerance=1e-3, seed=2)
 
     def frozen():
         method = by_leaf("DDIM", "Ancestral", y=lambda: made("samplers.Frozen"))(mixed)
@@ -88,7 +88,7 @@ def options() -> Iterator[Case]:
 
 def seen_twice() -> Iterator[Case]:
     """Self-conditioning, and conditions of every row."""
-    label = {"label": wave(4, phase=0.8)}
+    label = {"label": wave(SAMPLES, phase=0.8)}
     more = {"Gaussian-Cosine": ("DDIM", "AdaptiveODE"), "Masking-Linear": ("FirstHitting", "Reveal", "Routed-score")}
     for key in ("Gaussian-Cosine", "Masking-Linear", "Uniform-Linear", "Product-numbers", "Chain-Gaussian"):
         for method in ("Ancestral", "FromGenerator", *more.get(key, ())):

@@ -9,6 +9,7 @@ from .adapter import made, sample
 from .leaves import Case, Leaf, mapped, parts_of, told
 from .subjects import BY_NAME, SUBJECTS, Subject
 
+SAMPLES = 8
 WHICH = ("oracle", "float32", "float64")
 BEFORE = {"start": 0.9}  # rates may be infinite at t = 1
 
@@ -53,7 +54,7 @@ def by_leaf(number: str, other: str, **held: Callable[[], Any]) -> Callable[[Sub
 
 def replacement(subject: Subject) -> Any:
     """Every second entry is known."""
-    x = subject.data()
+    x = subject.data(SAMPLES)
 
     def own(leaf: torch.Tensor) -> Any:
         known = (torch.arange(leaf.numel()) % 2 == 0).reshape(leaf.shape)
@@ -119,12 +120,12 @@ SAMPLERS: dict[str, tuple[Callable[[Subject], Any], dict[str, Any]]] = {
 
 
 def drawn(subject: Subject, denoiser: Any, method: Any, **options: Any) -> dict[str, Any]:
-    """A few samples; a chain runs its own steps, but those from t = 1 where a start is asked for."""
+    """Some samples; a chain runs its own steps, but those from t = 1 where a start is asked for."""
     given = {"steps": 5, "seed": 11, **options}
     if subject.chain:
         later = {"grid": subject.process().grid.flip(0)[1:]} if given.pop("start", 1.0) < 1 else {}
         given |= {"steps": None, **later}
-    return sample(denoiser, None if "x" in given else 4, sampler=method, **given)
+    return sample(denoiser, None if "x" in given else SAMPLES, sampler=method, **given)
 
 
 def told_apart(which: str, leaf: Leaf) -> str:
