@@ -25,7 +25,7 @@ from unnoise.checks import as_times, fits, fits_times, leaf_time
 from unnoise.conditions import Condition, checked, given
 from unnoise.conditions import rows_of as rows_of_condition
 from unnoise.noise import NoiseSource
-from unnoise.predictions import Clean, Energy, Prediction, ProductPrediction, Reading, variances
+from unnoise.predictions import Clean, Energy, OutputReading, Prediction, ProductPrediction, variances
 from unnoise.predictions.base import check_output
 from unnoise.predictions.finite import check_kernel
 from unnoise.predictions.kinds import Kinds, cutoff_of, resolve_kinds
@@ -201,9 +201,9 @@ class Denoiser(AnyDenoiser):
         return energy
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> OutputReading:
         """What is added to an output of the network."""
-        return Reading(self.variance, self.kernel, None if self.process.grid is None else self.process.before)  # type: ignore
+        return OutputReading(self.variance, self.kernel, None if self.process.grid is None else self.process.before)  # type: ignore
 
     def typed(self, output: Tree, x_t: Tree, t: Tree) -> Prediction:
         """Give a plain network output its meaning."""
@@ -219,7 +219,7 @@ def clock_of(t: Tree, process: Process, rows: int, device: torch.device) -> Tree
     return as_times(t, rows, device)
 
 
-def _typed(output: Tree, process: Process, kinds: Kinds, x_t: Tree, t: Tree, reading: Reading) -> Prediction:
+def _typed(output: Tree, process: Process, kinds: Kinds, x_t: Tree, t: Tree, reading: OutputReading) -> Prediction:
     if not process.leaves or not isinstance(kinds, dict):
         return kinds.of_output(output, process, x_t, t, reading)
     fits(output, tuple(process.leaves), "the network's output")

@@ -2,7 +2,7 @@
 
 from unnoise.predictions import variance as variances
 from unnoise.predictions.algebra import combine, combine_leaf, tilt
-from unnoise.predictions.base import InexactConversion, Prediction, Reading
+from unnoise.predictions.base import InexactConversion, OutputReading, Prediction
 from unnoise.predictions.continuous import Clean, ContinuousPrediction, Flow, Mean, Noise, Score, Velocity
 from unnoise.predictions.counts import CountPrediction, CountRatio, Intensity, Remaining
 from unnoise.predictions.energy import Energy, difference_kind
@@ -31,7 +31,7 @@ __all__ = [
     "Rates",
     "Ratio",
     "RawPosterior",
-    "Reading",
+    "OutputReading",
     "Remaining",
     "Score",
     "Transition",

@@ -35,7 +35,7 @@ class InexactConversion(TypeError):
 
 
 @dataclass(frozen=True)
-class Reading:
+class OutputReading:
     """What a denoiser adds to an output of its network."""
 
     variance: Variance | None = None  # of the Gaussian kernel in discrete time
@@ -67,7 +67,7 @@ class Prediction(Reversal):
         return f"does not fit {type(process).__name__}"
 
     @classmethod
-    def of_output(cls, output: Any, process: Process, x_t: Tree, t: Tree, reading: Reading) -> "Prediction":
+    def of_output(cls, output: Any, process: Process, x_t: Tree, t: Tree, reading: OutputReading) -> "Prediction":
         """What a plain network output means."""
         check_output(output, None)
         return cls(output, process, x_t, t)  # type: ignore[call-arg]

@@ -30,7 +30,7 @@ from unnoise.checks import as_times, may_read, ordered
 from unnoise.generators import Local
 from unnoise.laws import TINY, Law, Normal
 from unnoise.predictions import variance as variances
-from unnoise.predictions.base import Kind, Prediction, Reading, check_output, refuse
+from unnoise.predictions.base import Kind, OutputReading, Prediction, check_output, refuse
 from unnoise.processes import Gaussian, Process
 from unnoise.schedules import Schedule
 from unnoise.shapes import Float, Tree
@@ -69,7 +69,7 @@ class ContinuousPrediction(Prediction):
         return None if isinstance(process, Gaussian) else super().misfit(process)
 
     @classmethod
-    def of_output(cls, output: Any, process: Process, x_t: Tree, t: Tree, reading: Reading) -> "ContinuousPrediction":
+    def of_output(cls, output: Any, process: Process, x_t: Tree, t: Tree, reading: OutputReading) -> "ContinuousPrediction":
         """A number per coordinate; or a pair (prediction, v), where v chooses a learned variance."""
         extra = None
         if isinstance(output, tuple):

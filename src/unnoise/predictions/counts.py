@@ -48,7 +48,7 @@ from unnoise.checks import as_times, may_read, ordered
 from unnoise.count_laws import Thinned
 from unnoise.generators import Local
 from unnoise.laws import LOG_ZERO, log_coefficient, log_of
-from unnoise.predictions.base import Kind, Prediction, Reading, check_output, refuse
+from unnoise.predictions.base import Kind, OutputReading, Prediction, check_output, refuse
 from unnoise.processes import Process, Thinning
 from unnoise.shapes import Float, Int, Tree
 
@@ -71,7 +71,7 @@ class CountPrediction(Prediction):
         return None if isinstance(process, Thinning) else super().misfit(process)
 
     @classmethod
-    def of_output(cls, output: Any, process: Process, x_t: Tree, t: Tree, reading: Reading) -> "CountPrediction":
+    def of_output(cls, output: Any, process: Process, x_t: Tree, t: Tree, reading: OutputReading) -> "CountPrediction":
         check_output(output, [tuple(x_t.shape) if cls.entries == 1 else (*x_t.shape, cls.entries)])
         return cls(output, process, x_t, t)  # type: ignore[arg-type]
 

@@ -36,7 +36,7 @@ from torch.utils.checkpoint import checkpoint
 from unnoise.checks import leaf_time
 from unnoise.laws import LOG_ZERO, Law
 from unnoise.predictions import variance as variances
-from unnoise.predictions.base import Kind, Prediction, Reading
+from unnoise.predictions.base import Kind, OutputReading, Prediction
 from unnoise.predictions.continuous import Score
 from unnoise.predictions.counts import CountRatio
 from unnoise.predictions.finite import Ratio
@@ -105,11 +105,11 @@ class Energy(Prediction):
         return None
 
     @classmethod
-    def of_output(cls, output: Any, process: Process, x_t: Tree, t: Tree, reading: Reading) -> "Energy":
+    def of_output(cls, output: Any, process: Process, x_t: Tree, t: Tree, reading: OutputReading) -> "Energy":
         raise TypeError("an Energy is a function of the state: call the denoiser, which asks the network where it must")
 
     @classmethod
-    def of_function(cls, function: Function, process: Process, x_t: Tree, t: Tree, reading: Reading) -> "Energy":
+    def of_function(cls, function: Function, process: Process, x_t: Tree, t: Tree, reading: OutputReading) -> "Energy":
         """The prediction that a network as a function of states is."""
         return cls(function, process, x_t, t, reading.variance)
 

@@ -27,7 +27,7 @@ from unnoise.generators import Local
 from unnoise.generators.local import without_self
 from unnoise.laws import LOG_ZERO, Categorical, Law, draw_categories, log_of
 from unnoise.noise import NoiseSource
-from unnoise.predictions.base import Kind, Prediction, Reading, check_output, refuse
+from unnoise.predictions.base import Kind, OutputReading, Prediction, check_output, refuse
 from unnoise.processes import FiniteProcess, Process
 from unnoise.processes.finite import at
 from unnoise.shapes import Bool, Float, Int, Tree
@@ -61,12 +61,12 @@ class FinitePrediction(Prediction):
         return [process.space.size, process.state_space.size]
 
     @classmethod
-    def of_output(cls, output: Any, process: Process, x_t: Tree, t: Tree, reading: Reading) -> "FinitePrediction":
+    def of_output(cls, output: Any, process: Process, x_t: Tree, t: Tree, reading: OutputReading) -> "FinitePrediction":
         check_output(output, [(*x_t.shape, size) for size in cls.sizes(cast(FiniteProcess, process))])
         return cls(output, process, x_t, t, **cls.options(reading, t))  # type: ignore[arg-type]
 
     @classmethod
-    def options(cls, reading: Reading, t: Tree) -> dict[str, Any]:
+    def options(cls, reading: OutputReading, t: Tree) -> dict[str, Any]:
         """What else it is made of."""
         return reading.grid_pair(cls, t)
 
@@ -271,7 +271,7 @@ class RawPosterior(_CleanLaw):
     """Logits of q(x_0^k | x_t), all of x_t included."""
 
     @classmethod
-    def options(cls, reading: Reading, t: Tree) -> dict[str, Any]:
+    def options(cls, reading: OutputReading, t: Tree) -> dict[str, Any]:
         return {"kernel": reading.kernel}
 
     def clean(self) -> Tensor:

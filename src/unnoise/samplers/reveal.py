@@ -100,7 +100,7 @@ class Reveal(Revealing):
         u = problem.noise.at("token").uniform(tuple(x.shape[1:])).flatten()
         if self.by != "random":
             return self._ordered(problem, x, step, u, after)
-        plan = Plan(step, problem.steps)
+        plan = RevealPlan(step, problem.steps)
         for i in range(problem.steps):
             index, rows, local = plan.at(i)
             if len(index):
@@ -152,7 +152,7 @@ SURENESS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class Plan:
+class RevealPlan:
     """Which coordinates each step reveals: their flat positions, the rows they are in, and their positions in those rows.
 
     Made on the host before the loop and moved in one piece, so that no step has to ask the device how much there is to do.
