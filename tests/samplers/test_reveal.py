@@ -13,7 +13,7 @@ from unnoise.laws import LOG_ZERO
 from unnoise.noise import NoiseSource
 from unnoise.samplers import Ancestral, FirstHitting, Problem, Reveal, Tokens, sample
 from unnoise.samplers import reveal as module
-from unnoise.samplers.reveal import Plan
+from unnoise.samplers.reveal import RevealPlan
 
 
 def law_on(count: int) -> torch.Tensor:
@@ -268,13 +268,13 @@ def test_only_what_is_revealed_is_asked_for(monkeypatch):
     assert sum(network.heads) == 120 == int(info.jumps.sum())  # the head sees every coordinate once
     assert sum(network.batches) == info.rows < 40 * 20
     assert len(network.batches) == info.calls <= 20
-    every = Plan.at
+    every = RevealPlan.at
 
     def all_rows(self, i):
         index, _, _ = every(self, i)
         return index, None, index
 
-    monkeypatch.setattr(Plan, "at", all_rows)
+    monkeypatch.setattr(RevealPlan, "at", all_rows)
     again, more = sample(denoiser, 40, 20, Reveal(), seed=0)
     assert more.rows > info.rows and torch.equal(again, x)
 
@@ -358,11 +358,11 @@ def test_the_surest_come_first_and_the_plan_keeps_its_numbers(by):
 
 def test_the_plan_is_ready_before_the_loop():
     step = torch.tensor([[0, 2, 3], [2, 2, 0], [3, 3, 3]])  # 3: never, in three steps
-    plan = Plan(step, 3)
+    plan = RevealPlan(step, 3)
     assert [part.tolist() for part in plan.index] == [[0, 5], [], [1, 3, 4]]
     assert [None if part is None else part.tolist() for part in plan.rows] == [[0, 1], [], [0, 1]]
     assert plan.jumps.tolist() == [2, 3, 0]
-    assert Plan(step[:2], 3).rows[0] is None
+    assert RevealPlan(step[:2], 3).rows[0] is None
 
 
 @pytest.mark.parametrize("kind", [un.RawPosterior, un.Ratio, un.Rates, un.Energy], ids=lambda k: k.__name__)
@@ -461,9 +461,9 @@ def test_zipf_notices_coarse_noise_and_a_skipped_step(monkeypatch):
         patch.setattr(Tokens, "draw", coarse)
         assert {"entropy", "tail from 0.9"} <= set(zipf_faults(2000, 64, 100, 128))
 
-    whole = Plan.at
+    whole = RevealPlan.at
     nothing = torch.zeros(0, dtype=torch.int64)
-    monkeypatch.setattr(Plan, "at", lambda self, i: whole(self, i) if i < 63 else (nothing, None, nothing))
+    monkeypatch.setattr(RevealPlan, "at", lambda self, i: whole(self, i) if i < 63 else (nothing, None, nothing))
     assert "masks are left" in zipf_faults(2000, 64, 100, 128)
 
 
