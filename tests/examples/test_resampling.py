@@ -52,7 +52,7 @@ class Shuffled(resampling.Resampled):
 
 
 def test_rows_bring_their_history_along():
-    """A method without noise, permuted in every step, ends in the permuted samples, bit for bit; planted: not the history."""
+    """Without noise a run that is permuted in every step ends in the permuted samples, bit for bit; planted: x alone."""
     oracle, order, steps = resampling.model(), torch.tensor([3, 0, 4, 1, 2]), 5
     plain, _ = un.sample(oracle, n=5, steps=steps, sampler=DPMSolverPP(3), seed=0)
     whole = torch.arange(5)

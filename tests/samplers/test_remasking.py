@@ -12,8 +12,8 @@ import unnoise as un
 from unnoise.generators.kolmogorov import states
 from unnoise.noise import NoiseSource
 from unnoise.samplers import Tokens, sample
-from unnoise.samplers.base import Problem
 from unnoise.samplers.categorical_ddim import CategoricalDDIM
+from unnoise.samplers.problem import Problem
 from unnoise.samplers.products import Leaves
 from unnoise.samplers.remasking import Cap, Confidence, Loop, Rate, Remasking, Rescale, Sureness
 from unnoise.samplers.routing import Routed

@@ -27,8 +27,9 @@ from unnoise.generators import Local
 from unnoise.noise import NoiseSource
 from unnoise.processes import Process
 from unnoise.processes.count_laws import Thinned
-from unnoise.samplers.base import OneStep, Problem
+from unnoise.samplers.base import OneStep
 from unnoise.samplers.leaps import LOG_HUGE, leap
+from unnoise.samplers.problem import Problem
 from unnoise.samplers.state import Memory
 from unnoise.shapes import Tree
 from unnoise.spaces import Counts, Euclidean, Space

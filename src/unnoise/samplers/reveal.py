@@ -19,8 +19,9 @@ from torch import Tensor
 
 from unnoise.predictions import Posterior, Prediction
 from unnoise.processes import Masking, Process
-from unnoise.samplers.base import After, Problem, Sampler
+from unnoise.samplers.base import After, Sampler
 from unnoise.samplers.leaps import finite
+from unnoise.samplers.problem import Problem
 from unnoise.samplers.tokens import Tokens
 from unnoise.shapes import Float, Int
 

@@ -14,8 +14,9 @@ from unnoise.noise import NoiseSource
 from unnoise.processes import Process
 from unnoise.samplers import grids
 from unnoise.samplers.adaptive import AdaptiveODE, no_flow
-from unnoise.samplers.base import Info, Problem, Sampler, Stepping
+from unnoise.samplers.base import Sampler, Stepping
 from unnoise.samplers.defaults import default_sampler
+from unnoise.samplers.problem import Info, Problem
 from unnoise.samplers.run_grid import Grid, grid_of, steps_within
 from unnoise.samplers.starts import checked_starts, staggered
 from unnoise.samplers.state import State, StopSampling, Told
