@@ -368,7 +368,9 @@ def test_conditions_follow_their_rows():
 
     process, where = setting(), torch.arange(6, dtype=torch.float64).reshape(3, 2)
     denoiser = un.Denoiser(Shifted(), process, un.Clean)
-    out = sample(denoiser, x=states(process, 1.0), sampler=AdaptiveODE(), steps=1, where=where, scale=2.0, seed=0)[0]
+    out = sample(
+        denoiser, x=states(process, 1.0), sampler=AdaptiveODE(), steps=1, condition={"where": where, "scale": 2.0}, seed=0
+    )[0]
     torch.testing.assert_close(out, 2 * where, rtol=0, atol=1e-9)
 
 

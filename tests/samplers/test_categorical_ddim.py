@@ -11,8 +11,8 @@ from unnoise.generators.kolmogorov import states
 from unnoise.laws import Categorical
 from unnoise.noise import NoiseSource
 from unnoise.samplers import Tokens, sample
-from unnoise.samplers.base import Problem
 from unnoise.samplers.categorical_ddim import CategoricalDDIM, Mixed, alpha_beta
+from unnoise.samplers.problem import Problem
 from unnoise.samplers.remasking import Cap, Remasking
 from unnoise.verify.finite_kernels import marginal_matrix
 

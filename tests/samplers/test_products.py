@@ -33,7 +33,7 @@ from unnoise.samplers import (
     UniPC,
     sample,
 )
-from unnoise.samplers.base import Problem
+from unnoise.samplers.problem import Problem
 
 LATE, EARLY, REACH, DEGREE, NODES = 0.75, 0.35, 7.0, 72, 12
 STEADY = un.schedules.LinearBeta(2.0, 2.0)

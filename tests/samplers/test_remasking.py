@@ -12,10 +12,10 @@ import unnoise as un
 from unnoise.generators.kolmogorov import states
 from unnoise.noise import NoiseSource
 from unnoise.samplers import Tokens, sample
-from unnoise.samplers.base import Problem
 from unnoise.samplers.categorical_ddim import CategoricalDDIM
+from unnoise.samplers.problem import Problem
 from unnoise.samplers.products import Leaves
-from unnoise.samplers.remasking import Cap, Confidence, Loop, Rate, Remasking, Rescale
+from unnoise.samplers.remasking import Cap, Confidence, Loop, Rate, Remasking, Rescale, Sureness
 from unnoise.samplers.routing import Routed
 from unnoise.verify.finite_kernels import marginal_matrix
 
@@ -244,7 +244,7 @@ class Forgetful(Watched):
 
     def _by_confidence(self, *args):
         moved, memory = super()._by_confidence(*args)
-        return moved, remasking.Sureness(torch.ones_like(memory.sureness))
+        return moved, Sureness(torch.ones_like(memory.sureness))
 
 
 @pytest.mark.parametrize("build, right", [(Watched, True), (Forgetful, False)])
@@ -431,6 +431,6 @@ def test_the_loop_never_waits_for_the_device(name, monkeypatch):
 def test_a_loop_that_waits_is_caught(monkeypatch):
     sampler, right = Routed("random"), Routed.stage
     for wait in (lambda x: bool((x > 1).any()), lambda x: x[x > 1], lambda x: x.nonzero()):
-        monkeypatch.setattr(Routed, "stage", lambda *args, wait=wait: (wait(args[4]), right(*args))[1])
+        monkeypatch.setattr(Routed, "stage", lambda *args, wait=wait: (wait(args[4].x), right(*args))[1])
         with pytest.raises(AssertionError, match="waits"):
             steps_under_watch(sampler, "uniform", monkeypatch)

@@ -10,7 +10,7 @@ import unnoise as un
 from unnoise.generators.kolmogorov import states
 from unnoise.noise import NoiseSource
 from unnoise.samplers import Tokens, routing, sample
-from unnoise.samplers.base import Problem
+from unnoise.samplers.problem import Problem
 from unnoise.samplers.routing import Routed, best
 
 STEADY = un.schedules.LinearBeta(2.0, 2.0)

@@ -2,7 +2,7 @@
 
 from unnoise.samplers import grids, remasking
 from unnoise.samplers.adaptive import AdaptiveODE
-from unnoise.samplers.base import Ancestral, Info, OneStep, Problem, Sampler, Stepping
+from unnoise.samplers.base import Ancestral, OneStep, Sampler, Stepping
 from unnoise.samplers.captured import captured
 from unnoise.samplers.captured_run import CapturedRun
 from unnoise.samplers.categorical_ddim import CategoricalDDIM
@@ -14,6 +14,7 @@ from unnoise.samplers.generic import FromGenerator
 from unnoise.samplers.heun import Heun
 from unnoise.samplers.leaps import Euler, TauLeaping, ThetaRK2, ThetaTrapezoidal
 from unnoise.samplers.linear import DDIM, EulerMaruyama
+from unnoise.samplers.problem import Info, Problem
 from unnoise.samplers.products import Frozen, Leaves
 from unnoise.samplers.registry import register_sampler
 from unnoise.samplers.remasking import Remasking

@@ -27,8 +27,9 @@ from unnoise.conditions import Condition, rows_of
 from unnoise.denoiser import AnyDenoiser
 from unnoise.predictions import Clean, ContinuousPrediction, Flow, Prediction, ProductPrediction
 from unnoise.processes import Gaussian, Process
-from unnoise.samplers.base import Problem, Sampler, on_host
-from unnoise.samplers.linear import continuous, gaussian_of
+from unnoise.samplers.base import Sampler
+from unnoise.samplers.coefficients import continuous, gaussian_of
+from unnoise.samplers.problem import Problem, on_host
 from unnoise.samplers.runge_kutta import RungeKutta
 from unnoise.shapes import Float, Int, Tree
 from unnoise.tree import batch_size, leaves

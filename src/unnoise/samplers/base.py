@@ -18,111 +18,17 @@ Methods that go from event to event answer `run` alone: they have no steps in wh
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from unnoise import tree
-from unnoise.conditions import Condition, rows_of
-from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
 from unnoise.predictions import Prediction
 from unnoise.processes import Process
+from unnoise.samplers.problem import Problem
 from unnoise.samplers.state import Memory, State, Told
-from unnoise.schedules import Schedule
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import Tree
 
 After = Callable[[int, State], State | None]
-
-
-@dataclass
-class Info:
-    """What a run did."""
-
-    calls: int = 0  # evaluations of the network
-    rows: int = 0  # rows given to it, over all calls
-    jumps: Tensor | None = None  # coordinate changes per sample, where the method counts them
-    clipped: Tensor | None = None  # share of rates that were negative and set to 0, where the method may do so
-    end_errors: tuple[float, float] | None = None  # in total variation at most, of an event method's first and last piece
-    times: Tensor | None = None  # the grid
-    trajectory: list[Tree] | None = None  # states at the grid's times, when asked for
-    seed: int | None = None  # by which the run can be repeated
-    stopped: float | None = None  # the time at which a callback ended the run
-
-
-def on_host(schedule: Schedule) -> Schedule:
-    """The schedule on the CPU, where tables are made: itself, or a copy where its parameters are elsewhere."""
-    held = [*schedule.parameters(), *schedule.buffers()]
-    return schedule if all(value.device.type == "cpu" for value in held) else deepcopy(schedule).cpu()
-
-
-class Problem:
-    """One run: the denoiser, its condition, the grid, the noise, and the record."""
-
-    def __init__(
-        self,
-        denoiser: AnyDenoiser,
-        times: Float[Tensor, "times"],
-        noise: NoiseSource,
-        condition: Condition,
-        process: Process | None = None,
-        info: Info | None = None,
-    ):
-        self.denoiser, self.process = denoiser, process or denoiser.process.base
-        self.times, self.noise, self.condition = times, noise, condition
-        self.device = noise.rows.device
-        self.clock = times.to(self.device)  # the same times where the states are
-        self.info = info or Info(times=times)
-        self.chosen: Tensor | None = None  # which rows of the whole run these are; None: all of them
-
-    @property
-    def steps(self) -> int:
-        return len(self.times) - 1
-
-    def part(self, name: str) -> "Problem":
-        """The same run as one leaf of a product sees it."""
-        other = copy(self)
-        other.process, other.noise = self.process.leaves[name], self.noise.at(name)
-        return other
-
-    def rows(self, index: Tensor, numbers: Tensor | None = None) -> "Problem":
-        """The same run for some of its rows, which keep their noise unless they are given other numbers."""
-        other = copy(self)
-        other.noise, other.condition = self.noise.of(index), rows_of(self.condition, index)
-        other.chosen = index if self.chosen is None else self.chosen[index]
-        if numbers is not None:
-            other.noise.rows = numbers
-        return other
-
-    def over(self, times: Float[Tensor, "times"], info: Info) -> "Problem":
-        """The same run over another grid, with a record of its own."""
-        other = copy(self)
-        other.times, other.clock, other.info = times, times.to(self.device), info
-        return other
-
-    def moments(self, times: Tree) -> list[Tree]:
-        """Times of the loop, moved to the device at once: a list of numbers, or such a list for each leaf."""
-        if isinstance(times, dict):
-            leaves = {name: self.moments(values) for name, values in times.items()}
-            count = len(next(iter(leaves.values())))
-            return [{name: values[i] for name, values in leaves.items()} for i in range(count)]
-        return list(torch.as_tensor(times, dtype=torch.float64).to(self.device).unbind(0))
-
-    def predict(self, x: Tree, t: Tree) -> Prediction:
-        """The denoiser at time t, a number on the states' device or one for each row (or for each leaf such a time)."""
-        rows = tree.batch_size(x)
-        self.info.calls += self.denoiser.passes
-        self.info.rows += rows
-        return self.denoiser(x, tree.map_leaves(lambda clock: clock.expand(rows), t), **self.condition)
-
-    def predict_rows(self, x: Tree, t: Tensor, rows: Tensor | None) -> Prediction:
-        """The denoiser on some rows of the batch, with their share of the condition; None: on all."""
-        if rows is None:
-            return self.predict(x, t)
-        return self.rows(rows).predict(tree.rows(x, rows), t[rows] if t.ndim else t)
 
 
 class Sampler(ABC):

@@ -18,7 +18,8 @@ from torch import Tensor
 from unnoise.conditions import Condition, checked
 from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
-from unnoise.samplers.base import Info, Problem, Sampler, Stepping
+from unnoise.samplers.base import Sampler, Stepping
+from unnoise.samplers.problem import Info, Problem
 from unnoise.samplers.run_grid import Grid, grid_of
 from unnoise.samplers.sample import chosen, sample, seed_of
 from unnoise.shapes import Tree

@@ -33,8 +33,9 @@ from unnoise.laws import Categorical, log_of
 from unnoise.noise import NoiseSource
 from unnoise.predictions import Prediction, RawPosterior
 from unnoise.processes import FiniteProcess, FixedNoise, Process
-from unnoise.samplers.base import OneStep, Problem, on_host
+from unnoise.samplers.base import OneStep
 from unnoise.samplers.leaps import finite
+from unnoise.samplers.problem import Problem, on_host
 from unnoise.samplers.state import State
 from unnoise.samplers.tokens import Tokens
 from unnoise.shapes import Float, Int

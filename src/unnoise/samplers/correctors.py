@@ -33,10 +33,11 @@ from torch import Tensor
 from unnoise.noise import NoiseSource
 from unnoise.predictions import Clean, Prediction
 from unnoise.processes import Gaussian, Process
-from unnoise.samplers.base import Problem, Stepping, on_host
+from unnoise.samplers.base import Stepping
+from unnoise.samplers.coefficients import continuous, gaussian_of, no_gaussian
 from unnoise.samplers.exponential import UniPC
 from unnoise.samplers.leaps import finite, log_rates_of, no_rates
-from unnoise.samplers.linear import continuous, gaussian_of, no_gaussian
+from unnoise.samplers.problem import Problem, on_host
 from unnoise.samplers.state import State
 from unnoise.shapes import Float, Tree
 from unnoise.spaces.finite import LOG_HUGE, leap

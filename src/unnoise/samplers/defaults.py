@@ -12,6 +12,7 @@ and without an answer is drawn by `Ancestral`, which asks for nothing but the pr
 
 from dataclasses import dataclass
 from functools import singledispatch
+from typing import Any
 
 from unnoise.processes import Chain, Gaussian, Masking, Process, Product
 from unnoise.samplers.base import Ancestral, OneStep, Sampler
@@ -31,7 +32,7 @@ class Plan:
 
 
 @singledispatch
-def default_sampler(process: Process, steps: int | None = None) -> Plan:
+def default_sampler(process: Any, steps: int | None = None) -> Plan:
     """The method for a process, and its number of steps; with `steps` the method for so many."""
     if not isinstance(process, Process):
         raise TypeError(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from unnoise.samplers.base import Problem
+from unnoise.samplers.problem import Problem
 from unnoise.shapes import Int, Tree
 
 ROUNDING = 1e-4  # by which a rate of a network in low precision may exceed its bound

@@ -28,10 +28,11 @@ from torch import Tensor
 from unnoise.noise import NoiseSource
 from unnoise.predictions import FinitePrediction, Posterior, Prediction, RawPosterior
 from unnoise.processes import FiniteProcess, Process
-from unnoise.samplers.base import After, Problem, Sampler
+from unnoise.samplers.base import After, Sampler
 from unnoise.samplers.event_record import EventRecord
 from unnoise.samplers.exit_bounds import INFINITE, ExitBoundTable, GivenExitBound, changed, exit_bound, first_error
 from unnoise.samplers.leaps import finite, log_rates_of, no_rates
+from unnoise.samplers.problem import Problem
 from unnoise.shapes import Bool, Float, Int
 
 Limit = Callable[..., Tensor]

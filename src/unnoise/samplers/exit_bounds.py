@@ -33,41 +33,88 @@ an exact denoiser of any data law:
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from unnoise.laws import LOG_ZERO, log_of
-from unnoise.processes import FiniteProcess
-from unnoise.processes.rank_one import FixedNoise, RankOne
+from unnoise.processes import FiniteProcess, FixedNoise, Mixture, RankOne
+from unnoise.processes.dense import TimeScaled
 from unnoise.shapes import Float, Int
 
 Bound = Callable[[Tensor, Tensor, Tensor], Tensor]  # (x, t_low, t_high) -> [batch], over the total exit rate
 
 INFINITE = 1e12  # what a rate beyond this counts as
-NODES = {True: 8, False: 4}  # places per interval at which the bound is evaluated, with and without rank-one structure
 MARGIN = 1.01  # over the largest of them
 TOGETHER = 2**21  # numbers formed at once
 LARGEST = 2048  # states of a process without rank-one structure: its table costs their cube
 
 
-def shared(process: FiniteProcess) -> bool:
-    """Whether all coordinates have the same noise, so that one stands for all."""
-    parts = [getattr(process, "schedule", None), getattr(process, "noise", None), *getattr(process, "laws", [])]
-    return process.space.sizes is None and not any(getattr(part, "shape", ()) for part in parts)
+@dataclass(frozen=True)
+class ExitRule:
+    """How the bounds of a family are had; `exit_rule.register` takes those of another."""
+
+    exits: Callable[[FiniteProcess, Tensor, Tensor], Tensor]  # b of some states at some times, [times, states, *shape]
+    least: Callable[[FiniteProcess, Tensor, float], Tensor]  # min_a q(x_t = x | a) of some states
+    nodes: int  # places per interval at which the bound is evaluated
+    cubic: bool  # whether a table costs the cube of the states' number
+    alike: bool  # whether all coordinates have the same noise, so that one stands for all
+
+
+@singledispatch
+def exit_rule(process: FiniteProcess) -> ExitRule:
+    """Of any process between categories, by its evidence and rates."""
+    return ExitRule(_general, _least, nodes=4, cubic=True, alike=False)
+
+
+@exit_rule.register
+def _(process: TimeScaled) -> ExitRule:
+    return ExitRule(_general, _least, nodes=4, cubic=True, alike=_alike(process, process.schedule.shape))
+
+
+@exit_rule.register
+def _(process: RankOne) -> ExitRule:
+    return ExitRule(_rank_one, _fresh, nodes=8, cubic=False, alike=_alike(process, process.schedule.shape))
+
+
+@exit_rule.register
+def _(process: FixedNoise) -> ExitRule:
+    alike = _alike(process, process.schedule.shape, process.noise.shape)
+    return ExitRule(_rank_one, _fresh, nodes=8, cubic=False, alike=alike)
+
+
+@exit_rule.register
+def _(process: Mixture) -> ExitRule:
+    alike = _alike(process, process.schedule.shape, *[law.shape for law in process.laws])
+    return ExitRule(_rank_one, _fresh, nodes=8, cubic=False, alike=alike)
+
+
+def _alike(process: FiniteProcess, *shapes: tuple[int, ...]) -> bool:
+    return process.space.sizes is None and not any(shapes)
 
 
 def every_state(process: FiniteProcess, device: torch.device) -> Int[Tensor, "states *shape"]:
     """All states, in all coordinates alike or in the one that stands for them."""
-    shape = [1] * len(process.space.shape) if shared(process) else process.space.shape
+    shape = [1] * len(process.space.shape) if exit_rule(process).alike else process.space.shape
     states = process.state_space.size
     return torch.arange(states, device=device).reshape(-1, *[1] * len(shape)).expand(states, *shape)
 
 
+@singledispatch
 def classes(process: FiniteProcess, device: torch.device) -> tuple[Int[Tensor, "classes *shape"], Int[Tensor, "states"]]:
-    """States of which one stands for all with the same bound, and the class of each: few where p has few values."""
+    """States of which one stands for all with the same bound, and the class of each."""
     every = every_state(process, device)
-    if not (isinstance(process, FixedNoise) and shared(process)):
+    return every, torch.arange(len(every), device=device)
+
+
+@classes.register
+def _(process: FixedNoise, device: torch.device) -> tuple[Int[Tensor, "classes *shape"], Int[Tensor, "states"]]:
+    """Few where p has few values."""
+    every = every_state(process, device)
+    if not exit_rule(process).alike:
         return every, torch.arange(len(every), device=device)
     values, of = process.noise.log_probs(torch.float64, device).unique(return_inverse=True)
     member = torch.zeros(len(values), dtype=torch.int64, device=device).scatter(0, of, torch.arange(len(of), device=device))
@@ -78,19 +125,18 @@ def exit_bound(
     process: FiniteProcess, t: Float[Tensor, "times"], states: Int[Tensor, "states *shape"] | None = None
 ) -> Float[Tensor, "times states coordinates"]:
     """b(x, t) of every state (or of some) and coordinate, or of one coordinate where all have the same noise."""
-    size, rank_one = process.state_space.size, isinstance(process, RankOne)
+    size, rule = process.state_space.size, exit_rule(process)
     every = every_state(process, t.device) if states is None else states
-    if not rank_one and size > LARGEST:
+    if rule.cubic and size > LARGEST:
         raise ValueError(
             f"{type(process).__name__} has {size} states, and a table of exit rates would take their cube (at most "
             f"{LARGEST}): pass bound=, a function (x, t_low, t_high) that bounds the total exit rate of each row"
         )
-    parts = t.split(max(1, TOGETHER // (every.numel() * (1 if rank_one else size))))
-    found = [_rank_one(process, every, p) if isinstance(process, RankOne) else _general(process, every, p) for p in parts]
-    return torch.cat(found).reshape(len(t), len(every), -1)
+    parts = t.split(max(1, TOGETHER // (every.numel() * (size if rule.cubic else 1))))
+    return torch.cat([rule.exits(process, every, part) for part in parts]).reshape(len(t), len(every), -1)
 
 
-def _rank_one(process: RankOne, every: Tensor, t: Tensor) -> Tensor:
+def _rank_one(process: Any, every: Tensor, t: Tensor) -> Tensor:
     """1 - f(x) as alpha + the rest of f, which keeps -alpha'/(1 - alpha) of masking finite where alpha = 0."""
     x, clock = every.repeat(len(t), *[1] * (every.ndim - 1)), t.repeat_interleave(len(every))
     keep, renew = process.log_coefficients(x, None, clock, torch.float64)
@@ -121,14 +167,20 @@ def changed(process: FiniteProcess, t: float, device: torch.device) -> float:
     return _over_coordinates(process, change.amax(0))
 
 
+def _fresh(process: Any, every: Tensor, t: float) -> Tensor:
+    """The least is f(x)."""
+    clock = torch.full((len(every),), t, dtype=torch.float64, device=every.device)
+    return process.log_fresh_at(every, None, clock, torch.float64).exp()
+
+
+def _least(process: FiniteProcess, every: Tensor, t: float) -> Tensor:
+    return process.log_evidence(every, None, t)[..., : process.space.size].exp().amin(-1)
+
+
 def remembered(process: FiniteProcess, t: float, device: torch.device) -> float:
     """sum_k 1 - kappa_k, kappa = sum_x min_a q(x_t^k = x | a)."""
     every = every_state(process, device)
-    if isinstance(process, RankOne):  # the least is f(x)
-        clock = torch.full((len(every),), t, dtype=torch.float64, device=device)
-        least = process.log_fresh_at(every, None, clock, torch.float64).exp()
-    else:
-        least = process.log_evidence(every, None, t)[..., : process.space.size].exp().amin(-1)
+    least = exit_rule(process).least(process, every, t)
     return _over_coordinates(process, (1 - least.reshape(len(every), -1).sum(0)).clamp_min(0))
 
 
@@ -148,7 +200,7 @@ class ExitBoundTable:
     """Falling borders of time and, over each interval, a bound for every state: `of(x)` is that of each row's exit rate."""
 
     def __init__(self, process: FiniteProcess, start: float, end: float, intervals: int, device: torch.device):
-        nodes = places(start, end, NODES[isinstance(process, RankOne)] * intervals).to(device)
+        nodes = places(start, end, exit_rule(process).nodes * intervals).to(device)
         every, self.classes = classes(process, device)
         parts = nodes.split(max(1, TOGETHER // every.numel()))
         most = torch.cat([exit_bound(process, part, every).amax(1).sum(1) for part in parts])

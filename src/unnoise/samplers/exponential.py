@@ -27,7 +27,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unnoise.samplers.linear import Coefficients, LinearMethod, LinearTables, Moments, Past, combined, gaussian_of
+from unnoise.samplers.coefficients import Coefficients, Moments, combined, gaussian_of
+from unnoise.samplers.linear import LinearMethod, LinearTables, Past
 
 FIRST = torch.tensor([0])  # the first step, as a list of steps
 NODES, WEIGHTS = (torch.as_tensor(a) for a in np.polynomial.legendre.leggauss(32))

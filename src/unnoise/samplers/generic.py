@@ -25,7 +25,8 @@ from torch import Tensor
 
 from unnoise.noise import NoiseSource
 from unnoise.processes import Process
-from unnoise.samplers.base import OneStep, Problem
+from unnoise.samplers.base import OneStep
+from unnoise.samplers.problem import Problem
 from unnoise.samplers.state import Memory
 from unnoise.shapes import Tree
 from unnoise.spaces import Space

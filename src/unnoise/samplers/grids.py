@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from unnoise.processes import Process
-from unnoise.samplers.base import on_host
+from unnoise.samplers.problem import on_host
 from unnoise.schedules import Schedule
 from unnoise.shapes import Float
 

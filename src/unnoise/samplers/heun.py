@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unnoise.samplers.base import OneStep, Problem, on_host
-from unnoise.samplers.linear import Coefficients, Moments, Reader, combined, ddim_row, gaussian_of, no_gaussian
+from unnoise.samplers.base import OneStep
+from unnoise.samplers.coefficients import Coefficients, Moments, Reader, combined, gaussian_of, no_gaussian
+from unnoise.samplers.linear import ddim_row
+from unnoise.samplers.problem import Problem, on_host
 from unnoise.samplers.state import Memory
 from unnoise.schedules import Schedule
 

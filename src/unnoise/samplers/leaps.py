@@ -44,7 +44,8 @@ from unnoise.laws import Categorical, log_of
 from unnoise.noise import NoiseSource
 from unnoise.predictions import FinitePrediction, Prediction
 from unnoise.processes import FiniteProcess, Process
-from unnoise.samplers.base import OneStep, Problem
+from unnoise.samplers.base import OneStep
+from unnoise.samplers.problem import Problem
 from unnoise.samplers.state import Memory, State
 from unnoise.shapes import Float
 from unnoise.spaces.finite import LOG_HUGE, leap

@@ -21,7 +21,8 @@ from typing import Any, cast
 
 from unnoise.predictions import Prediction, ProductPrediction
 from unnoise.processes import Process
-from unnoise.samplers.base import OneStep, Problem, Sampler
+from unnoise.samplers.base import OneStep, Sampler
+from unnoise.samplers.problem import Problem
 from unnoise.samplers.state import Memory, State
 from unnoise.shapes import Tree
 

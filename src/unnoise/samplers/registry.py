@@ -37,7 +37,8 @@ def register_sampler(name: str) -> Callable[[type[Any]], type[Any]]:
 def _put(name: str, kind: Any) -> None:
     if not (isinstance(kind, type) and issubclass(kind, Sampler)):
         raise TypeError(f"the sampler {name!r} is {kind!r}: register a class derived from un.samplers.Sampler")
-    if _KNOWN.get(name, kind) is not kind:
+    known = _KNOWN.get(name, kind)
+    if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):  # a module may be loaded again
         raise ValueError(
             f"there is a sampler {name!r} already, {_KNOWN[name].__module__}.{_KNOWN[name].__name__}: choose another"
         )

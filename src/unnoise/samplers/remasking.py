@@ -37,8 +37,9 @@ from torch import Tensor
 from unnoise.noise import NoiseSource
 from unnoise.predictions import Prediction
 from unnoise.processes import Masking
-from unnoise.samplers.base import OneStep, Problem
+from unnoise.samplers.base import OneStep
 from unnoise.samplers.categorical_ddim import alpha_beta, over
+from unnoise.samplers.problem import Problem
 from unnoise.samplers.reveal import Revealing, masking_of
 from unnoise.samplers.state import Memory, State
 from unnoise.samplers.tokens import Tokens

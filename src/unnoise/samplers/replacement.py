@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from unnoise.samplers.base import Ancestral, Problem
+from unnoise.samplers.base import Ancestral
+from unnoise.samplers.problem import Problem
 from unnoise.samplers.state import Memory
 from unnoise.shapes import Bool
 

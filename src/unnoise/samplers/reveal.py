@@ -12,15 +12,16 @@ cut the tail.  What changes the tokens' law (temperature, top-k, top-p) leaves t
 
 from collections.abc import Callable
 from math import inf
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor
 
 from unnoise.predictions import Posterior, Prediction
 from unnoise.processes import Masking, Process
-from unnoise.samplers.base import After, Problem, Sampler
+from unnoise.samplers.base import After, Sampler
 from unnoise.samplers.leaps import finite
+from unnoise.samplers.problem import Problem
 from unnoise.samplers.tokens import Tokens
 from unnoise.shapes import Float, Int
 
@@ -35,12 +36,10 @@ def no_masks(name: str, process: Process) -> str | None:
 
 
 def masking_of(process: Process) -> Masking:
-    """A process that masks, as what it is: `mask` and `schedule` are its own."""
-    if not isinstance(process, Masking):
-        raise TypeError(
-            f"{type(process).__name__} says that it is absorbing, but has no `mask` and `schedule`: derive it from Masking"
-        )
-    return process
+    """A process that is absorbing, and so has a `mask` and a `schedule`: Masking, or one of one's own like it."""
+    if not process.absorbing:
+        raise TypeError(no_masks("this method", process))
+    return cast(Masking, process)
 
 
 def levels(problem: Problem, x: Tensor) -> Float[Tensor, "batch *shape"]:

@@ -30,8 +30,9 @@ from torch import Tensor
 from unnoise.noise import NoiseSource
 from unnoise.predictions import Prediction
 from unnoise.processes import FixedNoise, Process
-from unnoise.samplers.base import OneStep, Problem
+from unnoise.samplers.base import OneStep
 from unnoise.samplers.categorical_ddim import alpha_beta, fixed_noise_of, over, raw_log_probs, refuse_other_noise
+from unnoise.samplers.problem import Problem
 from unnoise.samplers.state import Memory, State
 from unnoise.samplers.tokens import Tokens
 from unnoise.shapes import Bool, Float, Int

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,8 +14,9 @@ from unnoise.noise import NoiseSource
 from unnoise.processes import Process
 from unnoise.samplers import grids
 from unnoise.samplers.adaptive import AdaptiveODE, no_flow
-from unnoise.samplers.base import Info, Problem, Sampler, Stepping
+from unnoise.samplers.base import Sampler, Stepping
 from unnoise.samplers.defaults import default_sampler
+from unnoise.samplers.problem import Info, Problem
 from unnoise.samplers.run_grid import Grid, grid_of, steps_within
 from unnoise.samplers.starts import checked_starts, staggered
 from unnoise.samplers.state import State, StopSampling, Told
@@ -94,7 +96,7 @@ def row_numbers(rows: Tensor | None, first: int, count: int, device: torch.devic
     return rows
 
 
-def gone_on(new: State, state: State, sampler: Sampler, process: Process) -> State:
+def gone_on(new: Any, state: State, sampler: Sampler, process: Process) -> State:
     """What a callback wants the run to go on from, if it can."""
     if not isinstance(sampler, Stepping):
         raise TypeError(state.why if isinstance(state, Told) else sampler.told(state.x).why)
@@ -209,18 +211,19 @@ def _run(
     with tqdm(total=problem.steps, desc="sampling", disable=not progress, leave=False) as bar:
 
         def after(i: int, state: State) -> State | None:
-            reached, new = float(problem.times[i + 1]), None
+            reached = float(problem.times[i + 1])
+            if not trajectory:
+                states.clear()
+            states.append(state.x)
+            bar.update()
             try:
                 new = None if callback is None else callback(i, reached, state)
-                new = None if new is None else gone_on(new, state, sampler, problem.process)
             except StopSampling:
                 info.stopped = reached
                 raise
-            finally:
-                if not trajectory:
-                    states.clear()
-                states.append((state if new is None else new).x)
-                bar.update()
+            if new is not None:
+                new = gone_on(new, state, sampler, problem.process)
+                states[-1] = new.x
             return new
 
         try:

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from unnoise import tree
-from unnoise.samplers.base import After, Info, Problem, Sampler, Stepping
+from unnoise.samplers.base import After, Sampler, Stepping
+from unnoise.samplers.problem import Info, Problem
 from unnoise.samplers.state import State, Told
 from unnoise.shapes import Float, Tree
 
