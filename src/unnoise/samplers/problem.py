@@ -94,7 +94,8 @@ class Problem:
         rows = tree.batch_size(x)
         self.info.calls += self.denoiser.passes
         self.info.rows += rows
-        return self.denoiser(x, tree.map_leaves(lambda clock: clock.expand(rows), t), **self.condition)
+        clock = t.expand(rows) if isinstance(t, Tensor) else tree.map_leaves(lambda leaf: leaf.expand(rows), t)
+        return self.denoiser(x, clock, **self.condition)
 
     def predict_rows(self, x: Tree, t: Tensor, rows: Tensor | None) -> Prediction:
         """The denoiser on some rows of the batch, with their share of the condition; None: on all."""

@@ -207,19 +207,18 @@ def _run(
     progress: bool,
 ) -> tuple[Tree, Info]:
     """The loop, with what is wanted of it on its way."""
-    info, states = problem.info, [x]
+    info, states, times = problem.info, [x], problem.times.tolist()
     with tqdm(total=problem.steps, desc="sampling", disable=not progress, leave=False) as bar:
 
         def after(i: int, state: State) -> State | None:
-            reached = float(problem.times[i + 1])
             if not trajectory:
                 states.clear()
             states.append(state.x)
             bar.update()
             try:
-                new = None if callback is None else callback(i, reached, state)
+                new = None if callback is None else callback(i, times[i + 1], state)
             except StopSampling:
-                info.stopped = reached
+                info.stopped = times[i + 1]
                 raise
             if new is not None:
                 new = gone_on(new, state, sampler, problem.process)

@@ -55,7 +55,7 @@ class State(Memory):
 
     def to(self, x: Tree, memory: Memory | None = None) -> "State":
         """The rows elsewhere, with another memory (none unless given)."""
-        return replace(self, x=x, memory=memory)
+        return State(x, memory, self.jumps)
 
     def counted(self, moved: Tensor, origin: Tensor) -> "State":
         """With the coordinates counted in which `moved` differs from where it came from."""
