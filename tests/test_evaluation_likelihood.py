@@ -117,6 +117,7 @@ def test_a_run_of_numbers_has_an_exact_value(tmp_path):
     result = evaluate(run, draws=2, exact_rows=8, device="cpu")
     exact = result["exact"]
     assert exact["examples"] == 8 and result["examples"] == 20 and "exact_why" not in result
+    assert result["quality"] is None and "no score of samples is known for data of the kind 'array'" in result["quality_why"]
     assert exact["bound_minus_exact"] == pytest.approx(exact["bound_on_these_rows"] - exact["nats"])
     denoiser = run.denoiser(which="best")
     held = form.encode(tmp_path / "p.npy")[split(200, run.config.train.validation, run.config.train.seed)[1]]

@@ -61,17 +61,24 @@ def default_network(
     """The network of a process.  `windows` says that sequences are cut anywhere from longer ones, so that a position means
     nothing in itself, `bin` that numbers come in bins of this width; `options` are fields of the configuration that take the
     place of the preset's.  `name` is that of another registered network."""
-    return build(**planned(process, preset, name, {"windows": windows, "bin": bin}, **options), seed=seed)
+    return build(*_chosen(process, preset, name, {"windows": windows, "bin": bin}, options), seed)
 
 
 def planned(
     process: Process, preset: str = "small", name: str | None = None, hints: dict[str, Any] | None = None, **options: Any
 ) -> dict[str, Any]:
-    """What `build` needs for the network of a process, {"name", "options"}: nothing is built."""
+    """What `build` needs for the network of a process, {"name", "options"} as JSON holds it: nothing is built."""
+    name, chosen = _chosen(process, preset, name, hints or {}, options)
+    return plan(name, configured(name, chosen))
+
+
+def _chosen(
+    process: Process, preset: str, name: str | None, hints: dict[str, Any], options: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
     if preset not in PRESETS:
         raise ValueError(f"preset = {preset!r}: choose from {', '.join(PRESETS)}")
-    name, needed = _needed(process.base, name, hints or {})
-    return plan(name, configured(name, {**needed, **PRESETS[preset].get(name, {}), **options}))
+    name, needed = _needed(process.base, name, hints)
+    return name, {**needed, **PRESETS[preset].get(name, {}), **options}
 
 
 def _needed(process: Process, name: str | None, hints: dict[str, Any]) -> tuple[str, dict[str, Any]]:
