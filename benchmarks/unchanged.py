@@ -1,8 +1,8 @@
 """Shows that a rebuilding changed no number: a fixed set of computations, run in two trees and compared bit for bit.
 
     python benchmarks/unchanged.py compare --before COMMIT      a worktree of COMMIT, and this tree
-      --after DIR          another tree than this one
-      --baseline FILE      what was recorded before, in place of --before
+      --before PATH        another tree, or a file that was recorded (--baseline is the same)
+      --after PATH         the same in place of this tree
       --only PATTERN       cases whose name matches, such as 'sample/*'; may be repeated
       --all                every result, not only those that differ
       --json FILE          also writes every row there
@@ -109,10 +109,11 @@ def record(out: Path, only: list[str]) -> None:
     results = recorded(chosen)
     machine = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     about = {"torch": torch.__version__, "machine": machine, "threads": torch.get_num_threads()}
+    files = [file for file in sorted((HERE.parent / "unchanged_cases").glob("*.py")) if file.name != "adapter.py"]
+    cases = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
     seconds = round(time.process_time() - began, 1)
-    out.write_text(
-        json.dumps({"about": about, "library": unnoise.__file__, "seconds": seconds, "results": results}, indent=0)
-    )
+    whole = {"about": about, "cases": cases, "library": unnoise.__file__, "seconds": seconds, "results": results}
+    out.write_text(json.dumps(whole, indent=0))
 
 
 # --- comparing
@@ -206,22 +207,25 @@ def started(tree: Path, out: Path, only: list[str]) -> subprocess.Popen:
     return subprocess.Popen([*command, *(f"--only={pattern}" for pattern in only)], env=env, cwd=out.parent)
 
 
-def both(before: Path | None, after: Path, baseline: Path | None, only: list[str]) -> list[dict[str, Any]]:
+def recordings(sides: tuple[Path, Path], only: list[str]) -> list[dict[str, Any]]:
+    """What two trees record, both at once, or what was recorded: a side that is a file is read."""
     with tempfile.TemporaryDirectory() as folder:
-        outs, jobs = [Path(folder) / "before.json", Path(folder) / "after.json"], []
-        for tree, out in zip((before, after), outs, strict=True):
-            jobs += [(tree, out, started(tree, out, only))] if tree is not None else []
-        for tree, out, job in jobs:
+        outs = [side if side.is_file() else Path(folder) / f"{i}.json" for i, side in enumerate(sides)]
+        known = {out: json.loads(out.read_text()) for out in outs if out.is_file()}
+        jobs = {out: (tree, started(tree, out, only)) for tree, out in zip(sides, outs, strict=True) if out not in known}
+        for out, (tree, job) in jobs.items():
             if job.wait() or not out.exists():
                 raise SystemExit(f"the cases could not be recorded in {tree}")
-            library = Path(json.loads(out.read_text())["library"])
-            if not library.is_relative_to(tree.resolve()):
-                raise SystemExit(f"{tree} was to be recorded, but {library} was imported: uninstall that one")
-        found = [json.loads((baseline or outs[0]).read_text()), json.loads(outs[1].read_text())]
-    if found[0]["about"] != found[1]["about"]:
-        print(f"not the same machine and torch: {found[0]['about']} and {found[1]['about']}", file=sys.stderr)
-    if only and baseline is not None:
-        found[0]["results"] = {name: value for name, value in found[0]["results"].items() if named(name, only)}
+            known[out] = json.loads(out.read_text())
+            if not Path(known[out]["library"]).is_relative_to(tree.resolve()):
+                raise SystemExit(f"{tree} was to be recorded, but {known[out]['library']} was imported: uninstall that one")
+    found = [known[out] for out in outs]
+    for what in ("about", "cases"):
+        told = [one.get(what) for one in found]
+        if told[0] != told[1]:
+            print(f"the two were recorded with different {what}, {told[0]} and {told[1]}: record anew", file=sys.stderr)
+    for one in found:
+        one["results"] = {name: value for name, value in one["results"].items() if named(name, only)}
     return found
 
 
@@ -236,9 +240,7 @@ def main() -> int:
     one.add_argument("--out", type=Path, required=True)
     for command in (one, two):
         command.add_argument("--only", action="append", default=[])
-    source = two.add_mutually_exclusive_group(required=True)
-    source.add_argument("--before", help="a commit, or the root of a checkout")
-    source.add_argument("--baseline", type=Path)
+    two.add_argument("--before", "--baseline", required=True)
     two.add_argument("--after", type=Path, default=HERE.parents[1])
     two.add_argument("--all", action="store_true")
     two.add_argument("--json", type=Path)
@@ -247,11 +249,11 @@ def main() -> int:
         record(chosen.out, chosen.only)
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        before, made = None if chosen.before is None else Path(chosen.before), Path(folder) / "before"
-        if before is not None and not before.is_dir():
+        before, made = Path(chosen.before), Path(folder) / "before"
+        if not before.exists():
             git("worktree", "add", "--detach", "--quiet", str(made), chosen.before)
         try:
-            found = both(made if made.exists() else before, chosen.after, chosen.baseline, chosen.only)
+            found = recordings((made if made.exists() else before, chosen.after), chosen.only)
         finally:
             if made.exists():
                 git("worktree", "remove", "--force", str(made))

@@ -22,7 +22,7 @@ def rules_of(subject: Subject) -> list[Rule]:
     """The rules that a subject is put to; some are refused."""
     leaves = parts_of(subject.leaves)
     numbers = sum(leaf.data(1).numel() for leaf in leaves if not (leaf.size or leaf.counts))
-    small = (numbers < 2 or len(leaves) == 1) and "FromSDE" not in subject.name  # whose schedule is integrated
+    small = (numbers < 2 or len(leaves) == 1) and not subject.wide and "FromSDE" not in subject.name  # a slow schedule
     found = [rule("Stratified"), rule("Importance", 2, 4.0)]
     if subject.chain:
         wrong = [rule("Quadrature", 3, exact=True)] if subject.name == "Chain-Gaussian" else []
@@ -119,14 +119,14 @@ def trained(target: Any, denoiser: Any, x0: Any, loss_only: bool = False, **opti
 
 def objectives() -> Iterator[Case]:
     for key in (
-        "Gaussian-Cosine",
+        "Gaussian-wide",
         "Gaussian-VE",
         "Gaussian-PerCoordinate",
         "Gaussian-correlated",
-        "Masking-Linear",
-        "Uniform-Linear",
+        "Masking-wide",
+        "Uniform-wide",
         "RateMatrix-neighbour",
-        "Thinning-arrivals",
+        "Thinning-wide",
         "Product-mixed",
         "Product-nested",
         "Chain-Gaussian",

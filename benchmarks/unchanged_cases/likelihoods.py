@@ -26,6 +26,7 @@ def likelihoods() -> Iterator[Case]:
         "Gaussian-PerCoordinate",
         "Gaussian-correlated",
         "Gaussian-image",
+        "Gaussian-wide",
         "Product-numbers",
     ):
         for flow, given in flows.items():
@@ -50,7 +51,7 @@ def likelihoods() -> Iterator[Case]:
             return {key: attempted(run) for key, run in each.items()}
 
         yield f"likelihood/{own.name}/paths", paths_of
-        if any(not leaf.size for leaf in parts_of(own.leaves)):
+        if own.wide or any(not leaf.size for leaf in parts_of(own.leaves)):
             continue
 
         def enumerated(own=own):

@@ -127,7 +127,8 @@ def processes() -> Iterator[Case]:
             return {"nodes": mapped(lambda leaf, x: x, subject.leaves, nodes), "weights": weights}
 
         for key, case in (("laws", laws), ("asked", asked), ("rates", rates), ("carried", carried), ("support", support)):
-            yield f"process/{subject.name}/{key}", case
+            if not (subject.wide and case is support):
+                yield f"process/{subject.name}/{key}", case
 
 
 def smooth(leaves: Any) -> Callable[[Any], Tensor]:

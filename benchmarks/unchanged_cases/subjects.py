@@ -33,6 +33,11 @@ class Subject:
         return "hain" in self.name
 
     @property
+    def wide(self) -> bool:
+        """Whether there are so many coordinates that the order of a sum shows, and too many to visit all states."""
+        return self.name.endswith("-wide")
+
+    @property
     def kinds(self) -> list[Any]:
         """As many as the leaf with most of them has, a tree of names each."""
         most = max(len(leaf.kinds) for leaf in parts_of(self.leaves))
@@ -99,10 +104,12 @@ def matrices() -> Tensor:
     return steps / steps.sum(1, keepdim=True)
 
 
-def rates(kind: str, *arguments: Any, schedule_of: str = "Linear", **options: Any) -> Callable[[], Any]:
+def rates(
+    kind: str, *arguments: Any, shape: tuple[int, ...] = (2,), under: str = "Linear", **options: Any
+) -> Callable[[], Any]:
     def make() -> Any:
         matrix = made(f"rates.{kind}", *arguments)
-        return made("RateMatrix", matrix, (2,), schedule(schedule_of), **options)
+        return made("RateMatrix", matrix, shape, schedule(under), **options)
 
     return make
 
@@ -162,13 +169,16 @@ SUBJECTS = [
     *(Subject(f"Gaussian-{kind}", normal(kind), PAIR) for kind in SCHEDULES),
     Subject("Gaussian-scalar", normal("Cosine", (1,)), number(1)),
     Subject("Gaussian-image", normal("Cosine", (2, 2)), number(2, 2)),
+    Subject("Gaussian-wide", normal("Cosine", (5,)), number(5)),
     Subject("Gaussian-correlated", normal("Linear", covariance=[[1.0, 0.6], [0.6, 0.8]]), PAIR),
     Subject("Masking-Linear", on("Masking", 3, (3,)), category(3, (3,), 1)),
     Subject("Masking-Cosine", on("Masking", 3, (2,), under="Cosine"), MASKED),
+    Subject("Masking-wide", on("Masking", 3, (7,)), category(3, (7,), 1)),
     Subject("Masking-sizes", on("Masking", [2, 3]), category(3, (2,), 1, (2, 3))),
     Subject("Masking-each", on("Masking", 3, (2,), under="Linear+Cosine"), MASKED),
     Subject("Uniform-Linear", on("Uniform", 3, (2,)), PLAIN),
     Subject("Uniform-LinearBeta", on("Uniform", 3, (2,), under="LinearBeta"), PLAIN),
+    Subject("Uniform-wide", on("Uniform", 3, (5,)), category(3, (5,))),
     Subject("Uniform-sizes", on("Uniform", [2, 4]), category(4, (2,), 0, (2, 4))),
     Subject("Interpolation-given", on("Interpolation", 3, (2,), LAW[1]), PLAIN),
     Subject("Interpolation-each", on("Interpolation", 3, (2,), LAW, under="Cosine"), PLAIN),
@@ -176,8 +186,9 @@ SUBJECTS = [
     Subject("Mixture-mask", lambda: name("Mixture").uniform_and_mask(3, (2,), uniform=0.3, gamma=2.0), MASKED),
     Subject("Mixture-moving", moving, PLAIN),
     Subject("RateMatrix-neighbour", rates("nearest_neighbour", 4), FOUR),
+    Subject("RateMatrix-wide", rates("nearest_neighbour", 4, shape=(5,)), category(4, (5,))),
     Subject("RateMatrix-Gaussian", rates("discretised_gaussian", 4, 1.5, torch.tensor([0.2, 0.4, 0.3, 0.1])), FOUR),
-    Subject("RateMatrix-eigen", rates("banded", 4, 2, schedule_of="LinearBeta", method="eigen"), FOUR),
+    Subject("RateMatrix-eigen", rates("banded", 4, 2, under="LinearBeta", method="eigen"), FOUR),
     Subject("RateMatrix-absorbing", absorbing, MASKED),
     Subject("RateMatrix-sparse", sparse, FOUR),
     Subject("RateMatrix-each", cycle, PLAIN),
@@ -185,6 +196,7 @@ SUBJECTS = [
     Subject("BirthDeath-Cosine", on("BirthDeath", 3, (2,), under="Cosine", occupancy=0.4), FOUR),
     Subject("Thinning-death", on("Thinning", (2,)), Leaf(DEATH)),
     Subject("Thinning-arrivals", on("Thinning", (2,), immigration=1.3), Leaf(ARRIVALS)),
+    Subject("Thinning-wide", on("Thinning", (5,), immigration=0.7), Leaf(ARRIVALS, (5,))),
     Subject("Thinning-each", on("Thinning", (2,), under="Linear+Cosine"), Leaf(DEATH)),
     Subject("Product-mixed", mixed, MIXED),
     Subject("Product-numbers", product(a=normal("Cosine"), b=normal("VE", (1,))), {"a": number(2), "b": number(1)}),
