@@ -226,7 +226,7 @@ def test_the_judge_never_sees_held_out_rows(tmp_path, monkeypatch):
         given["rows"] = rows
         return judge_of(folder, rows, *arguments, **options)
 
-    monkeypatch.setattr("unnoise.evaluation.report.judge_of", spy)
+    monkeypatch.setattr("unnoise.evaluation.file_scores.judge_of", spy)
     result = evaluate(run, draws=1, samples=4, judge_minutes=0.001, device="cpu")
     x0 = run.format().encode(tmp_path / "a.txt")
     kept, held = split(len(x0), run.config.train.validation, run.config.train.seed)
