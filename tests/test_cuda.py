@@ -38,6 +38,7 @@ from unnoise.samplers import (
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator"),
+    pytest.mark.filterwarnings("ignore:.*Profiler clears events"),
     pytest.mark.filterwarnings("ignore:Synchronization debug mode"),
 ]
 WIDTH, SIZE = 8, 11
