@@ -14,7 +14,13 @@ from .subjects import BY_NAME, SUBJECTS
 
 
 def likelihoods() -> Iterator[Case]:
-    flows: dict[str, dict[str, Any]] = {
+    yield from flows()
+    yield from laws()
+
+
+def flows() -> Iterator[Case]:
+    """By the probability flow."""
+    traces: dict[str, dict[str, Any]] = {
         "exact": {"trace": "exact"},
         "rademacher": {"trace": "hutchinson", "probes": 2, "probe": "rademacher"},
         "gaussian": {"trace": "hutchinson", "probes": 1, "probe": "gaussian"},
@@ -29,7 +35,7 @@ def likelihoods() -> Iterator[Case]:
         "Gaussian-wide",
         "Product-numbers",
     ):
-        for flow, given in flows.items():
+        for flow, given in traces.items():
             for which in ("oracle", "float32"):
 
                 def case(own=BY_NAME[key], given=given, which=which):
@@ -39,6 +45,10 @@ def likelihoods() -> Iterator[Case]:
                     return likelihood(own.denoiser(which, kinds), x0, method, seed=5)
 
                 yield f"likelihood/{key}/flow-{flow}/{which}", case
+
+
+def laws() -> Iterator[Case]:
+    """By weighted paths and by enumeration."""
     for own in SUBJECTS:
 
         def paths_of(own=own):

@@ -29,6 +29,12 @@ def variances() -> Iterator[Case]:
 def options() -> Iterator[Case]:
     """The other arguments of `sample`."""
     numbers, masks, mixed = (BY_NAME[key] for key in ("Gaussian-Cosine", "Masking-Linear", "Product-mixed"))
+    yield from gridded(numbers, masks)
+    yield from asked_for(numbers, masks, mixed)
+    yield from others(numbers, mixed)
+
+
+def gridded(numbers: Any, masks: Any) -> Iterator[Case]:
     grids: dict[str, tuple[Any, ...]] = {"Uniform": (), "Quadratic": (), "LogSNR": (), "Karras": (5.0,)}
     for kind, arguments in grids.items():
         for subject in (numbers, masks, BY_NAME["Gaussian-EDM"]):
@@ -38,6 +44,9 @@ def options() -> Iterator[Case]:
                 return drawn(subject, subject.oracle(subject.kinds[0]), made("samplers.Ancestral"), grid=grid)
 
             yield f"option/grid-{kind}/{subject.name}", case
+
+
+def asked_for(numbers: Any, masks: Any, mixed: Any) -> Iterator[Case]:
     asked: dict[str, dict[str, Any]] = {
         "trajectory": {"trajectory": True},
         "ends": {"start": 0.8, "end": 0.1},
@@ -66,6 +75,9 @@ def options() -> Iterator[Case]:
             return drawn(subject, subject.oracle(subject.kinds[0]), method, x=subject.data(SAMPLES), start=0.6)
 
         yield f"option/x/{subject.name}", begun
+
+
+def others(numbers: Any, mixed: Any) -> Iterator[Case]:
     yield "option/tolerance", lambda: sample(numbers.oracle("Clean"), SAMPLES, tolerance=1e-3, seed=2)
 
     def frozen():
