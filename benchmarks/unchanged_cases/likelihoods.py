@@ -16,6 +16,7 @@ from .subjects import BY_NAME, SUBJECTS
 def likelihoods() -> Iterator[Case]:
     yield from flows()
     yield from laws()
+    yield from binned()
 
 
 def flows() -> Iterator[Case]:
@@ -75,6 +76,10 @@ def laws() -> Iterator[Case]:
             return found
 
         yield f"likelihood/{own.name}/enumeration", enumerated
+
+
+def binned() -> Iterator[Case]:
+    """Of data in bins, and with a condition."""
     for kind in ("Uniform", "Variational"):
 
         def dequantised(own=BY_NAME["Gaussian-Cosine"], kind=kind):
