@@ -51,7 +51,6 @@ from unnoise.predictions import Prediction
 from unnoise.samplers import grids
 from unnoise.samplers.run_grid import grid_of
 from unnoise.shapes import Float, Tree
-from unnoise.spaces import Finite, tree_leaves
 from unnoise.tree import batch_size, first_leaf, map_leaves
 from unnoise.tree import rows as some_rows
 
@@ -156,9 +155,7 @@ class PathWeighted(Likelihood):
         process, rows = denoiser.process.base, batch_size(x0)
         decoder = default_decoder(process) if self.decoder is None else self.decoder
         model = _Model(denoiser, self.times(denoiser), decoder)
-        spaces = [leaf for _, leaf in tree_leaves(process.state_space)]
-        per_row = sum(leaf.dimension * (leaf.size if isinstance(leaf, Finite) else 1) for leaf in spaces)
-        every, chunk, parts = noise.repeated(self.paths), max(1, ENTRIES // per_row), []
+        every, chunk, parts = noise.repeated(self.paths), max(1, ENTRIES // process.state_space.entries), []
         for i in range(0, rows * self.paths, chunk):  # [paths, rows], flattened
             row = torch.arange(i, min(i + chunk, rows * self.paths), device=noise.rows.device)
             source, row = every.of(row), row % rows
