@@ -61,7 +61,9 @@ CASES = {"words": (words, WORDS), "numbers": (numbers, NUMBERS)}
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("options", [{"seed": 3}, {"exact": True}, {"seed": 3, "times": un.Stratified(3)}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"seed": 3}, {"exact": True}, {"seed": 3, "times": un.Stratified(3)}], ids=["drawn", "exact", "stratified"]
+)
 def test_bounds(name, options):
     (looking, plain), x0 = CASES[name][0](), CASES[name][1]
     shared, own = conditions()
