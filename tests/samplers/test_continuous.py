@@ -576,7 +576,7 @@ def test_halved_noise_is_found(monkeypatch):
 
         def halved(m, i, eta=0.0):
             row = ddim_row(m, i, eta)
-            return linear.Row(row.keep, row.weights, 0.5 * row.noise)
+            return linear.Coefficients(row.keep, row.weights, 0.5 * row.noise)
 
         patch.setattr(linear, "ddim_row", halved)
         assert fails(check_law, DDIM(eta=1.0), "Cosine")

@@ -86,7 +86,7 @@ def test_a_wrong_coefficient_is_found(monkeypatch):
 
     def heavier(self, m, i, points):
         right = through(self, m, i, points)
-        return linear.Row(right.keep, (1.01 * right.weights[0], *right.weights[1:]), right.noise)
+        return linear.Coefficients(right.keep, (1.01 * right.weights[0], *right.weights[1:]), right.noise)
 
     with monkeypatch.context() as patch:
         patch.setattr(exponential.Exponential, "through", heavier)
@@ -125,7 +125,7 @@ def test_halved_noise_is_found(monkeypatch):
 
         def halved(m, i, eta=0.0):
             row = ddim_row(m, i, eta)
-            return linear.Row(row.keep, row.weights, None if row.noise is None else 0.5 * row.noise)
+            return linear.Coefficients(row.keep, row.weights, None if row.noise is None else 0.5 * row.noise)
 
         patch.setattr(linear, "ddim_row", halved)
         assert not ok(the("DDIM(eta=1)")) and ok(the("DDIM()"))
@@ -135,7 +135,7 @@ def test_halved_noise_is_found(monkeypatch):
         assert not ok(the("PredictorCorrector(DDIM(), Langevin())"))
     with monkeypatch.context() as patch:
         before = heun.Heun.before
-        patch.setattr(Heun, "before", lambda s, p, m, x, i: x + 0.5 * (before(s, p, m, x, i) - x))
+        patch.setattr(Heun, "before", lambda s, p, m, state, i: state.to(0.5 * (state.x + before(s, p, m, state, i).x)))
         assert not ok(the("Heun(churn=4)"))
 
 
