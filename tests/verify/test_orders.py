@@ -135,7 +135,7 @@ def test_halved_noise_is_found(monkeypatch):
         assert not ok(the("PredictorCorrector(DDIM(), Langevin())"))
     with monkeypatch.context() as patch:
         before = heun.Heun.before
-        patch.setattr(Heun, "before", lambda s, p, m, x, i: x + 0.5 * (before(s, p, m, x, i) - x))
+        patch.setattr(Heun, "before", lambda s, p, m, state, i: state.to(0.5 * (state.x + before(s, p, m, state, i).x)))
         assert not ok(the("Heun(churn=4)"))
 
 

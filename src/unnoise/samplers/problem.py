@@ -101,4 +101,6 @@ class Problem:
         """The denoiser on some rows of the batch, with their share of the condition; None: on all."""
         if rows is None:
             return self.predict(x, t)
-        return self.rows(rows).predict(tree.rows(x, rows), t[rows] if t.ndim else t)
+        part = copy(self)
+        part.condition = rows_of(self.condition, rows)
+        return part.predict(tree.rows(x, rows), t[rows] if t.ndim else t)
