@@ -23,7 +23,7 @@ from unnoise.checks import may_read
 from unnoise.covariance import Covariance
 from unnoise.laws import sum_coordinates
 from unnoise.noise import NoiseSource
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import Bool, Float, Tree
 from unnoise.spaces.base import (
     ArraySpace,
     Field,
@@ -120,16 +120,14 @@ class Euclidean(ArraySpace):
     def divergence(self, true: Local, model: Local, x: Tensor) -> Float[Tensor, "batch"]:
         for local in (true, model):
             self.refuse_parts(local, log_rates=NO_NEIGHBOURS)
-        parts = []
+        total = torch.zeros(len(x), dtype=x.dtype, device=x.device)
         if true.drift is not None or model.drift is not None:
-            parts.append(drift_divergence(true, model))
-        if true.diffusion is not None or model.diffusion is not None:
-            parts.append(diffusion_gap(true, model, x))
+            total = drift_divergence(true, model)
         if true.jumps is not None or model.jumps is not None:
-            parts.append(kernel_divergence(true.jumps, model.jumps, x))
-        if not parts:
-            return torch.zeros(len(x), dtype=torch.float64, device=x.device)
-        return torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]
+            total = total + kernel_divergence(true.jumps, model.jumps, x)
+        if true.diffusion is model.diffusion and true.covariance is model.covariance:
+            return total
+        return torch.where(diffusions_differ(true, model, x), torch.inf, total)
 
     def coordinate(self, local: Local, x: Tensor, k: int | None) -> Local:
         if local.covariance is not None:
@@ -169,17 +167,14 @@ def drift_divergence(true: Local, model: Local) -> Float[Tensor, "batch"]:
     return sum_coordinates(torch.where((a == 0) & (gap != 0), torch.inf, quotient))
 
 
-def diffusion_gap(true: Local, model: Local, x: Tensor) -> Float[Tensor, "batch"]:
-    """0 where the diffusions are the same, infinite where they differ by more than rounding."""
-    zero = torch.zeros(len(x), dtype=torch.float64, device=x.device)
-    if true.diffusion is model.diffusion and true.covariance is model.covariance:
-        return zero
+def diffusions_differ(true: Local, model: Local, x: Tensor) -> Bool[Tensor, "batch"]:
+    """Where two diffusions differ by more than rounding."""
     if true.covariance is not model.covariance and not same_covariance(true.covariance, model.covariance):
-        return zero + torch.inf
+        return torch.ones(len(x), dtype=torch.bool, device=x.device)
     first, second = (torch.zeros_like(x) if a.diffusion is None else a.diffusion.expand_as(x) for a in (true, model))
     limit = DIGITS * max(torch.finfo(first.dtype).eps, torch.finfo(second.dtype).eps)
     differs = (first - second).abs() > limit * torch.maximum(first.abs(), second.abs())
-    return torch.where(differs.reshape(len(x), -1).any(1), torch.inf, zero)
+    return differs.reshape(len(x), -1).any(1)
 
 
 def same_covariance(first: Covariance | None, second: Covariance | None) -> bool:
