@@ -40,7 +40,7 @@ import numpy as np
 # What may differ, and why: a pattern of "name: verdict".  "sample/*: differs" is any number of a sample, "*: words" an error
 # that is the same but says it in other words.
 EXPECTED: dict[str, str] = {
-    "fit/schedule*: differs": "the weight of a squared error is said by its kind: the same formula, its gradient in another order",
+    "fit/schedule*: differs": "a kind says its own squared error weight: the same formula, its gradient in another order",
     "generator/Product-numbers/operator.reversed act: differs": "a sum over leaves, each leaf's terms first: the last digit",
     "self-condition/*.calls: differs": "calls count evaluations of the network, two of them with self-conditioning",
     "objective/Chain-*: missing": "weightings act on chains too; they were refused",

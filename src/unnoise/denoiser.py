@@ -95,18 +95,6 @@ def _first_parameter(denoiser: nn.Module) -> Tensor | None:
     return next((p for p in denoiser.parameters() if p.dtype.is_floating_point and id(p) not in forward), None)
 
 
-def rows_of(condition: dict[str, Any], rows: Tensor, count: int) -> dict[str, Any]:
-    """The share of some rows of a batch of `count` in its condition; what has no entry per row stays as it is."""
-    return {
-        name: value[rows] if isinstance(value, Tensor) and value.ndim and len(value) == count else value
-        for name, value in condition.items()
-    }
-
-
-def base_process(process: Process) -> Process:
-    return process.base
-
-
 @runtime_checkable
 class TwoParts(Protocol):
     """A network that says its features and its head apart."""

@@ -26,7 +26,7 @@ from sampled_gaps import affine_law, flow_gap, forced_law, line_law, remasked_la
 from torch import Tensor
 
 import unnoise as un
-from unnoise.denoiser import AnyDenoiser, base_process
+from unnoise.denoiser import AnyDenoiser
 from unnoise.generators.kolmogorov import code
 from unnoise.noise import NoiseSource
 from unnoise.samplers import Remasking, Sampler, sample
@@ -83,7 +83,7 @@ class Case:
 
     @property
     def process(self):
-        return base_process(self.denoiser.process)
+        return self.denoiser.process.base
 
     @property
     def denoiser(self) -> AnyDenoiser:

@@ -8,7 +8,6 @@ import torch
 from sampled_cases import Case, Counted, Mixed, Number, Table
 
 import unnoise as un
-from unnoise.denoiser import base_process
 from unnoise.samplers import (
     DDIM,
     DEIS,
@@ -79,7 +78,7 @@ RARE = torch.cat([torch.tensor([1 - 255 * 6e-6]), torch.full((255,), 6e-6)]).dou
 
 def table(process, law: torch.Tensor, kind=None):
     """The oracle of a law; that of a chain is its process's, at the chain's times."""
-    return un.oracles.table(base_process(process), law).predicting(kind, process)
+    return un.oracles.table(process.base, law).predicting(kind, process)
 
 
 def pair(process: str, sampler, steps: int = 1, **options) -> Table:
