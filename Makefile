@@ -27,8 +27,7 @@ test: lint
 	$(BIN)/pytest -n auto -m 'not conformance'
 
 conformance: setup
-	$(BIN)/python -m unnoise.cli verify --brief
-	$(BIN)/pytest -n auto -m conformance
+	$(BIN)/pytest -n auto --dist worksteal -m conformance
 
 bench: bench-families
 	$(BIN)/python benchmarks/bound_speed.py

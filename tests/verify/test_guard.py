@@ -10,6 +10,7 @@ from unnoise.processes import Gaussian
 from unnoise.processes.base import Process
 from unnoise.verify import checks, render, subject_of
 from unnoise.verify.guard import guarded
+from unnoise.verify.recall import Recalled
 from unnoise.verify.rows import Place
 from unnoise.verify.subjects import finite_subject, gaussian_subject
 
@@ -97,3 +98,28 @@ def test_near_one_a_tolerance_follows_from_the_conditioning():
     assert not flat.ok and flat.tolerance == 1e-10
     early = place.sensitive("early", lambda t: (steep(0.5)[0], steep(0.5)[1]), (0.5,), 1e-10)
     assert not early.note and early.tolerance == 1e-10
+
+
+def test_an_oracle_that_remembers_answers_the_question_asked():
+    """Equal questions are answered once; questions of one fingerprint, two states that change places, are told apart."""
+    oracle = un.oracles.table(un.Uniform(3, (2,)), torch.arange(1.0, 10.0) / 45)
+    asked, native = [], type(oracle).native
+
+    class Counting(type(oracle)):
+        def native(self, x_t, t):
+            asked.append(x_t)
+            return native(self, x_t, t)
+
+    oracle.__class__ = Counting
+    recalled = Recalled(oracle)
+    x, t = torch.tensor([[0, 1], [2, 2]]), torch.tensor([0.3, 0.6], dtype=torch.float64)
+    for kind in (un.Posterior, un.Ratio, un.Rates):
+        torch.testing.assert_close(
+            recalled.predicting(kind)(x, t).value, oracle.predicting(kind)(x, t).value, rtol=0, atol=0
+        )
+    assert len(asked) == 3 + 1
+    turned = recalled(x.flip(0), t)
+    assert len(asked) == 3 + 2 and torch.equal(turned.value, native(oracle, x.flip(0), t).value)
+    told = recalled(x, t)
+    told.x_t = None  # what is told may be changed, what is kept is not
+    assert recalled(x, t).x_t is not None

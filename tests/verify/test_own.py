@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,8 +38,9 @@ def failed(rows):
     return [row.quantity for row in rows if not row.ok]
 
 
+@cache
 def own(option: str, name: str) -> list:
-    """The rows of a part of this file."""
+    """The rows of a part of this file, made once."""
     return list(OWN[option](f"{__name__}:{name}", False))
 
 

@@ -61,20 +61,22 @@ class GaussianLeaf(Leaf):
 
     def conditional(self, process: Gaussian, x_t: Tensor, t: Tree) -> tuple[Tensor, Tensor, Tensor]:
         """Log-evidence [b, c], E[x_0 | x_t, c] [b, c, d] and the variances of (whitened) x_0 given (x_t, c) [b, c, d]."""
+        return self._both(process, x_t, t)[:3]
+
+    def expected_noise(self, process: Gaussian, x_t: Tensor, t: Tree) -> Tensor:
+        """E[eps | x_t, c] = sigma C C_t^-1 (x_t - alpha mu), C_t the noised covariance: [b, c, d]."""
+        return self._both(process, x_t, t)[3]
+
+    def _both(self, process: Gaussian, x_t: Tensor, t: Tree) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """`conditional` and `expected_noise`, of one solution."""
         covariance = process.covariance
         leaf = self if covariance is None else self.whitened(covariance)
         log_evidence, solved, gain, variance = leaf._solve(process, process.whiten(x_t.double()), t)
         mean = leaf.means + (gain @ solved.unsqueeze(-1)).squeeze(-1)
+        noise = self._alpha_sigma(process, x_t, t)[1] * solved
         if covariance is None:
-            return log_evidence, mean, variance
-        return log_evidence - covariance.log_det_root, covariance.colour(mean), variance
-
-    def expected_noise(self, process: Gaussian, x_t: Tensor, t: Tree) -> Tensor:
-        """E[eps | x_t, c] = sigma C C_t^-1 (x_t - alpha mu), C_t the noised covariance: [b, c, d]."""
-        covariance = process.covariance
-        leaf = self if covariance is None else self.whitened(covariance)
-        noise = self._alpha_sigma(process, x_t, t)[1] * leaf._solve(process, process.whiten(x_t.double()), t)[1]
-        return noise if covariance is None else covariance.colour(noise)
+            return log_evidence, mean, variance, noise
+        return log_evidence - covariance.log_det_root, covariance.colour(mean), variance, covariance.colour(noise)
 
     def _alpha_sigma(self, process: Gaussian, x_t: Tensor, t: Tree) -> tuple[Tensor, Tensor]:
         t = process.times(t, x_t)
@@ -116,14 +118,18 @@ class GaussianLeaf(Leaf):
 
         It is a mean over x_0 given x_t, and so is the score that follows (eq:Tweedie-identity-ct).
         """
-        evidence, clean, _ = self.conditional(process, x_t, t)
+        evidence, clean, _, noise = self._both(process, x_t, t)
         weight = (log_others + evidence).softmax(-1).unsqueeze(-1)
         alpha, sigma = self._alpha_sigma(process, x_t, t)
-        value = (weight * (alpha * self.expected_noise(process, x_t, t) - sigma * clean)).sum(1)
+        value = (weight * (alpha * noise - sigma * clean)).sum(1)
         return Velocity(value.reshape(x_t.shape).to(x_t.dtype), process, x_t, t)
 
 
 class CategoricalLeaf(Leaf):
+    """Independent categories within a component; `states` where each component is a single state."""
+
+    states: Int[Tensor, "components d"] | None = None
+
     def __init__(self, log_probs: Float[Tensor, "components *shape size"]):
         self.shape = tuple(log_probs.shape[1:-1])
         self.log_probs = log_probs.double().reshape(len(log_probs), -1, log_probs.shape[-1])
@@ -133,13 +139,17 @@ class CategoricalLeaf(Leaf):
         """One component per state of the space."""
         states = space.states()
         one_hot = torch.nn.functional.one_hot(states, space.size)
-        return cls(torch.where(one_hot > 0, 0.0, LOG_ZERO).double())
+        leaf = cls(torch.where(one_hot > 0, 0.0, LOG_ZERO).double())
+        leaf.states = states.reshape(len(states), -1)
+        return leaf
 
     def _each(self, process: FiniteProcess, x_t: Tensor, t: Tree) -> Float[Tensor, "batch components d"]:
         size = self.log_probs.shape[-1]
         evidence = process.log_evidence(x_t, None, process.times(t, x_t))[..., :size]
-        evidence = evidence.reshape(len(x_t), 1, -1, size)
-        return (evidence + self.log_probs).logsumexp(-1)
+        evidence = evidence.reshape(len(x_t), -1, size)
+        if self.states is not None:  # a component is one state: its evidence is looked up
+            return evidence.transpose(1, 2).gather(1, self.states.unsqueeze(0).expand(len(x_t), -1, -1))
+        return (evidence.unsqueeze(1) + self.log_probs).logsumexp(-1)
 
     def log_evidence(self, process, x_t, t):
         return self._each(process, x_t, t).sum(-1)
