@@ -34,9 +34,10 @@ from unnoise.processes.dense import TimeScaled
 from unnoise.processes.finite import FiniteProcess
 from unnoise.processes.rank_one import FixedNoise
 from unnoise.schedules import Schedule
-from unnoise.verify.bounds import fast_path_checks, identity_checks, inequality_checks, variance_checks
+from unnoise.verify.bounds import fast_path_checks, identity_checks, inequality_checks
 from unnoise.verify.kernels import kernel_checks
 from unnoise.verify.subjects import finite_subject, gaussian_subject, product_subject
+from unnoise.verify.variance_bounds import variance_checks
 
 LAWS = [torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.1, 0.3, 0.6])]
 CYCLE = torch.tensor([[0.0, 0.1, 1.0], [1.0, 0.0, 0.2], [0.3, 0.8, 0.0]])

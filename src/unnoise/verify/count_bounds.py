@@ -23,8 +23,8 @@ from unnoise.predictions import CountRatio, Energy, Rates, Ratio
 from unnoise.processes import Chain, Process, Thinning
 from unnoise.shapes import Tree
 from unnoise.tree import batch_size, map_leaves
-from unnoise.verify.finite_kernels import dense
 from unnoise.verify.guard import guarded
+from unnoise.verify.law_matrices import dense
 from unnoise.verify.rows import Place, Row
 from unnoise.verify.subjects import Subject, kind_name
 from unnoise.verify.truncation import cut, cut_local, edge

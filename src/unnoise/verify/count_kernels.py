@@ -17,8 +17,9 @@ from unnoise.oracles import poisson_mixture
 from unnoise.predictions import CountRatio, Energy
 from unnoise.processes import Thinning
 from unnoise.spaces import Finite
-from unnoise.verify.finite_kernels import FLOAT32, TIGHT, TRIPLES, _reverse_rates, dense, marginal_matrix
+from unnoise.verify.finite_reverse import reverse_rates
 from unnoise.verify.guard import guarded
+from unnoise.verify.law_matrices import FLOAT32, TIGHT, TRIPLES, dense, marginal_matrix
 from unnoise.verify.rows import Place, Row
 from unnoise.verify.subjects import Subject, kind_name
 from unnoise.verify.truncation import cut, cut_local
@@ -124,7 +125,7 @@ def _reverse(subject: Subject) -> Iterator[Row]:
         view, place = oracle.predicting(kind), Place(subject.name, kind_name(kind))
         for _, t in REVERSE:
             possible = oracle.log_marginal(subject.points, t) > -700
-            yield from _reverse_rates(process, oracle, view, subject.points[possible], t, place)
+            yield from reverse_rates(process, oracle, view, subject.points[possible], t, place)
 
 
 @guarded("reverse kernel of Poisson data")

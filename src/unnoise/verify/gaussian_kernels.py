@@ -11,8 +11,8 @@ from unnoise.noise import NoiseSource
 from unnoise.oracles import Components, normal
 from unnoise.predictions import Energy, Score, variances
 from unnoise.processes import Gaussian
-from unnoise.verify.finite_kernels import FLOAT32, TIGHT, TRIPLES
 from unnoise.verify.guard import guarded
+from unnoise.verify.law_matrices import FLOAT32, TIGHT, TRIPLES
 from unnoise.verify.moments import moment_composition
 from unnoise.verify.rows import Place, Row
 from unnoise.verify.subjects import Subject, kind_name

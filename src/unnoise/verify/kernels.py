@@ -9,10 +9,11 @@ from unnoise.processes import Gaussian, Process, Thinning
 from unnoise.spaces import tree_leaves
 from unnoise.tree import batch_size, pick
 from unnoise.verify.count_kernels import count_kernels
-from unnoise.verify.finite_kernels import TIGHT, finite_kernels
+from unnoise.verify.finite_kernels import finite_kernels
 from unnoise.verify.gaussian_kernels import gaussian_kernels
 from unnoise.verify.generic_kernels import generic_kernels
 from unnoise.verify.guard import guarded
+from unnoise.verify.law_matrices import TIGHT
 from unnoise.verify.rows import Place, Row
 from unnoise.verify.subjects import Subject, kind_name
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from unnoise.laws import Normal
 from unnoise.processes import Gaussian
-from unnoise.verify.finite_kernels import TIGHT
 from unnoise.verify.guard import guarded
+from unnoise.verify.law_matrices import TIGHT
 from unnoise.verify.rows import Place, Row
 
 

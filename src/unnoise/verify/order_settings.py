@@ -33,7 +33,7 @@ from unnoise.processes.rate_matrices import nearest_neighbour
 from unnoise.samplers import Problem, Sampler
 from unnoise.schedules import Cosine, LinearBeta, Schedule
 from unnoise.shapes import Tree
-from unnoise.verify.finite_kernels import marginal_matrix
+from unnoise.verify.law_matrices import marginal_matrix
 from unnoise.verify.sampler_laws import expectations, finite_law, integrals, moments
 
 M = torch.tensor([0.7, -0.3], dtype=torch.float64)

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import AnyDenoiser
-from unnoise.generators.generator import tree_leaves
 from unnoise.generators.kolmogorov import code, enumerable, states
 from unnoise.likelihoods import Enumeration
 from unnoise.noise import NoiseSource
 from unnoise.objectives import Quadrature, bound
 from unnoise.samplers import Ancestral, sample
 from unnoise.shapes import Tree
+from unnoise.spaces import tree_leaves
 from unnoise.tree import batch_size, map_leaves, pick
 from unnoise.verify.guard import guarded
 from unnoise.verify.load import load

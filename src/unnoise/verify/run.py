@@ -6,7 +6,7 @@ from functools import singledispatch
 
 from unnoise.processes import Gaussian, MatrixChain, Process
 from unnoise.tree import map_leaves
-from unnoise.verify.bounds import estimator_checks, fast_path_checks, identity_checks, inequality_checks, variance_checks
+from unnoise.verify.bounds import estimator_checks, fast_path_checks, identity_checks, inequality_checks
 from unnoise.verify.chain_bounds import chain_checks
 from unnoise.verify.families import FAMILIES
 from unnoise.verify.guard import Check
@@ -16,6 +16,7 @@ from unnoise.verify.matrix_chains import matrix_chain_checks
 from unnoise.verify.recall import Recalled
 from unnoise.verify.rows import Row
 from unnoise.verify.subjects import Subject, subject_of
+from unnoise.verify.variance_bounds import variance_checks
 
 POINTS = 10  # data points of a mixture in a quick run; a thorough one takes 50
 COMMON: tuple[Check, ...] = (kernel_checks, identity_checks, fast_path_checks, inequality_checks, chain_checks)

@@ -15,9 +15,9 @@ from torch import Tensor
 from unnoise.processes import Gaussian, Masking, Thinning, Uniform
 from unnoise.schedules import Schedule
 from unnoise.verify.bounds import fast_path_checks, identity_checks
-from unnoise.verify.finite_kernels import FLOAT32, TIGHT, TRIPLES
 from unnoise.verify.guard import guarded, refusal
 from unnoise.verify.kernels import kernel_checks
+from unnoise.verify.law_matrices import FLOAT32, TIGHT, TRIPLES
 from unnoise.verify.load import load
 from unnoise.verify.rows import Place, Row
 from unnoise.verify.run import checks

@@ -8,10 +8,8 @@
 and its leaf in products, where it has one, by `leaf_oracle`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from math import prod
 from typing import Any
 
 import torch
@@ -21,41 +19,34 @@ from unnoise.noise import NoiseSource
 from unnoise.objectives import Quadrature
 from unnoise.oracles import (
     Components,
-    GaussianLeaf,
     Oracle,
-    PoissonLeaf,
     conditional_gaussian,
     mixture,
     poisson_mixture,
     table,
 )
-from unnoise.oracles.components import CategoricalLeaf
-from unnoise.oracles.leaves import Leaf
 from unnoise.predictions import (
     Clean,
-    CountRatio,
     Energy,
     Flow,
-    Intensity,
     Mean,
-    Noise,
     Posterior,
-    Rates,
-    Ratio,
-    RawPosterior,
     Remaining,
     Score,
     Transition,
-    Velocity,
 )
 from unnoise.processes import Chain, FiniteProcess, Gaussian, Process, Product, Thinning
 from unnoise.shapes import Tree
 from unnoise.spaces import Finite
 from unnoise.verify.guard import Check
-
-CONTINUOUS_KINDS = (Clean, Noise, Score, Velocity, Flow)
-COUNT_KINDS = (Intensity, CountRatio)  # and Remaining for pure death
-FINITE_KINDS = (Posterior, RawPosterior, Ratio, Rates)
+from unnoise.verify.leaf_oracles import (
+    CONTINUOUS_KINDS,
+    COUNT_KINDS,
+    FINITE_KINDS,
+    count_rates,
+    leaf_oracle,
+    mixture_components,
+)
 
 
 @dataclass
@@ -106,17 +97,6 @@ def finite_subject(process: FiniteProcess, name: str, late: float = 1.0) -> Subj
     return Subject(name, process, oracle, FINITE_KINDS, Transition, space.states(), cutoffs, late=late)
 
 
-def mixture_components(dimension: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Three Gaussians in general position."""
-    weights = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
-    means = torch.tensor([[-1.2, 0.4], [0.3, -0.8], [1.5, 1.0]], dtype=torch.float64)[:, :dimension]
-    roots = torch.tensor(
-        [[[0.6, 0.0], [0.2, 0.5]], [[0.5, 0.0], [-0.3, 0.7]], [[0.8, 0.0], [0.1, 0.4]]], dtype=torch.float64
-    )
-    roots = roots[:, :dimension, :dimension]
-    return weights, means, roots @ roots.mT
-
-
 def gaussian_subject(process: Gaussian, name: str, count: int = 50) -> Subject:
     """A mixture in one or two dimensions."""
     dimension = process.space.dimension
@@ -133,12 +113,6 @@ def gaussian_subject(process: Gaussian, name: str, count: int = 50) -> Subject:
     return Subject(name, process, oracle, kinds, Mean, points, cutoffs, nodes)
 
 
-def count_rates(shape: tuple[int, ...]) -> Tensor:
-    """Three Poisson rates in general position for each of at most two coordinates."""
-    rates = torch.tensor([[0.4, 2.0], [1.5, 0.3], [4.0, 1.2]], dtype=torch.float64)
-    return rates[:, : prod(shape)].reshape(3, *shape)
-
-
 def count_subject(process: Thinning, name: str, oracle: Oracle | None = None) -> Subject:
     """A mixture of Poisson laws (or the oracle given) on one or two counts."""
     shape = process.space.shape
@@ -150,51 +124,6 @@ def count_subject(process: Thinning, name: str, oracle: Oracle | None = None) ->
     cutoffs = (0.0, 1e-3, 0.1) if process.noiseless(0.0) else (0.0, 0.1)
     kinds = (Remaining, *COUNT_KINDS) if process.pure_death else COUNT_KINDS
     return Subject(name, process, oracle, kinds, None, points, cutoffs, 96)
-
-
-@dataclass(frozen=True)
-class LeafOracle:
-    """A leaf's part in the oracle of a product: what it holds, its kinds, and three random components of its law."""
-
-    holds: str
-    kinds: tuple[Any, ...]
-    components: Callable[[NoiseSource], Leaf]
-
-
-@singledispatch
-def leaf_oracle(process: Process) -> LeafOracle:
-    """How a process takes part in a product's oracle; open to registration, like `subject_of`."""
-    raise ValueError(
-        f"no oracle for the leaf {process}: use finite leaves and Gaussian leaves with one coordinate, or register one, "
-        f"unnoise.verify.subjects.leaf_oracle.register({type(process).__name__})"
-    )
-
-
-@leaf_oracle.register
-def _(process: FiniteProcess) -> LeafOracle:
-    def components(source: NoiseSource) -> Leaf:
-        logits, valid = source.normal((*process.space.shape, process.space.size)), process.space.valid()
-        return CategoricalLeaf((logits if valid is None else torch.where(valid, logits, -1e30)).log_softmax(-1))
-
-    return LeafOracle("categories", FINITE_KINDS, components)
-
-
-@leaf_oracle.register
-def _(process: Gaussian) -> LeafOracle:
-    _, means, covariances = mixture_components(1)
-
-    def components(source: NoiseSource) -> Leaf:
-        if process.space.dimension > 1:
-            raise ValueError(f"no oracle for the leaf {process}: use finite leaves and Gaussian leaves with one coordinate")
-        return GaussianLeaf(means.reshape(3, *process.space.shape), covariances)
-
-    return LeafOracle("numbers", CONTINUOUS_KINDS, components)
-
-
-@leaf_oracle.register
-def _(process: Thinning) -> LeafOracle:
-    kinds = (Remaining, *COUNT_KINDS) if process.pure_death else COUNT_KINDS
-    return LeafOracle("counts", kinds[:2], lambda source: PoissonLeaf(count_rates(process.space.shape)))
 
 
 def product_subject(process: Product, name: str) -> Subject:

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from unnoise.generators import Local
-from unnoise.generators.generator import tree_leaves
 from unnoise.laws import LOG_ZERO
 from unnoise.shapes import Tree
-from unnoise.spaces import Counts, Finite, ProductSpace, Space
+from unnoise.spaces import Counts, Finite, ProductSpace, Space, tree_leaves
 from unnoise.tree import batch_size, pick, replace
 
 

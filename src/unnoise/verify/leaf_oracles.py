@@ -1,0 +1,95 @@
+"""The laws that subjects are made of, leaf by leaf, and the prediction kinds of each."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import singledispatch
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unnoise.noise import NoiseSource
+from unnoise.oracles import CategoricalLeaf, GaussianLeaf, PoissonLeaf
+from unnoise.oracles.leaves import Leaf
+from unnoise.predictions import (
+    Clean,
+    CountRatio,
+    Flow,
+    Intensity,
+    Noise,
+    Posterior,
+    Rates,
+    Ratio,
+    RawPosterior,
+    Remaining,
+    Score,
+    Velocity,
+)
+from unnoise.processes import FiniteProcess, Gaussian, Process, Thinning
+
+CONTINUOUS_KINDS = (Clean, Noise, Score, Velocity, Flow)
+COUNT_KINDS = (Intensity, CountRatio)  # and Remaining for pure death
+FINITE_KINDS = (Posterior, RawPosterior, Ratio, Rates)
+
+
+def mixture_components(dimension: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Three Gaussians in general position."""
+    weights = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
+    means = torch.tensor([[-1.2, 0.4], [0.3, -0.8], [1.5, 1.0]], dtype=torch.float64)[:, :dimension]
+    roots = torch.tensor(
+        [[[0.6, 0.0], [0.2, 0.5]], [[0.5, 0.0], [-0.3, 0.7]], [[0.8, 0.0], [0.1, 0.4]]], dtype=torch.float64
+    )
+    roots = roots[:, :dimension, :dimension]
+    return weights, means, roots @ roots.mT
+
+
+def count_rates(shape: tuple[int, ...]) -> Tensor:
+    """Three Poisson rates in general position for each of at most two coordinates."""
+    rates = torch.tensor([[0.4, 2.0], [1.5, 0.3], [4.0, 1.2]], dtype=torch.float64)
+    return rates[:, : prod(shape)].reshape(3, *shape)
+
+
+@dataclass(frozen=True)
+class LeafOracle:
+    """A leaf's part in the oracle of a product: what it holds, its kinds, and three random components of its law."""
+
+    holds: str
+    kinds: tuple[Any, ...]
+    components: Callable[[NoiseSource], Leaf]
+
+
+@singledispatch
+def leaf_oracle(process: Process) -> LeafOracle:
+    """How a process takes part in a product's oracle; open to registration, like `subject_of`."""
+    raise ValueError(
+        f"no oracle for the leaf {process}: use finite leaves and Gaussian leaves with one coordinate, or register one, "
+        f"unnoise.verify.leaf_oracles.leaf_oracle.register({type(process).__name__})"
+    )
+
+
+@leaf_oracle.register
+def _(process: FiniteProcess) -> LeafOracle:
+    def components(source: NoiseSource) -> Leaf:
+        logits, valid = source.normal((*process.space.shape, process.space.size)), process.space.valid()
+        return CategoricalLeaf((logits if valid is None else torch.where(valid, logits, -1e30)).log_softmax(-1))
+
+    return LeafOracle("categories", FINITE_KINDS, components)
+
+
+@leaf_oracle.register
+def _(process: Gaussian) -> LeafOracle:
+    _, means, covariances = mixture_components(1)
+
+    def components(source: NoiseSource) -> Leaf:
+        if process.space.dimension > 1:
+            raise ValueError(f"no oracle for the leaf {process}: use finite leaves and Gaussian leaves with one coordinate")
+        return GaussianLeaf(means.reshape(3, *process.space.shape), covariances)
+
+    return LeafOracle("numbers", CONTINUOUS_KINDS, components)
+
+
+@leaf_oracle.register
+def _(process: Thinning) -> LeafOracle:
+    kinds = (Remaining, *COUNT_KINDS) if process.pure_death else COUNT_KINDS
+    return LeafOracle("counts", kinds[:2], lambda source: PoissonLeaf(count_rates(process.space.shape)))
