@@ -111,7 +111,7 @@ class Evaluation:
         return diffusion, last, weighted + share * last if share else weighted
 
     def diffusion(self) -> tuple[Tensor, Tensor | None]:
-        """The integral, and its weighted form."""
+        """The integral, and its weighted form; on numbers eq:discrete-to-continuous-time-csp-ELBO, from the cut-off on."""
         visits = self.rules.times.visit(self.process, self.x0, self.rules.cutoff, self.noise)
         noise = self.noise.at("state")
         if self.weighting.is_bound:
@@ -130,6 +130,7 @@ class Evaluation:
         return BOUND.rate(self.denoiser(x_t, t, **condition), self.process, x0, self.rules.fast)
 
     def reconstruction(self) -> Tensor:
+        """E[-log p(x_0 | x_eps)], which asks for the last state alone (eq:reconstruction-simplification)."""
         low, decoder = self.rules.cutoff, self.rules.decoder
         if self.process.noiseless(low):
             return self._zeros()
@@ -146,7 +147,7 @@ class Evaluation:
     # -- discrete time ------------------------------------------------------------------------------------------------
 
     def _chain(self, chain: Chain) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The step that ends on the data itself is the reconstruction; the others are the diffusion."""
+        """The step that ends on the data is the reconstruction; the others are the diffusion (eq:path-kl-decomposition)."""
         closes = self.process.noiseless(self.rules.cutoff)
         sums = self._steps(chain, 2 if closes else 1)
         if closes:
@@ -173,7 +174,8 @@ class Evaluation:
         return ((count * visits.weight).unsqueeze(1) * self._step_values(chain, index, noise)).sum(0)
 
     def _step_values(self, chain: Chain, i: Int[Tensor, "visits batch"], noise: NoiseSource) -> Tensor:
-        """[visits, 1 or 2, batch]: E KL of the steps t_i -> t_{i-1}, and their weighted form where that is another."""
+        """[visits, 1 or 2, batch]: E KL of the steps t_i -> t_{i-1}, and their weighted form where that is another
+        (eq:discrete-training-objective)."""
         grid = chain.grid.to(i.device)
 
         def values(x0: Tree, x_t: Tree, t: Tensor, condition: dict) -> Tensor:

@@ -43,6 +43,7 @@ class Terms:
 
     @property
     def total(self) -> Float[Tensor, "batch"]:
+        """The sum of all terms."""
         return reduce(add, self.terms.values())
 
     @property

@@ -51,7 +51,7 @@ def _gaussian_forward(process: Gaussian, place: Place, x0, spread, s, t, where) 
 
 @guarded("composition of transitions")
 def _gaussian_composition(process: Gaussian, place: Place, x0, spread, r, s, t, where) -> Iterator[Row]:
-    """int q(x_t | x_s) q(x_s | x_r) dx_s, by the trapezoidal rule around the peak of the integrand."""
+    """int q(x_t | x_s) q(x_s | x_r) dx_s (eq:CK), by the trapezoidal rule around the peak of the integrand."""
     quantity = f"composition of transitions, {where}"
     yield place.sensitive(quantity, lambda r, s, t: _composed(process, x0, spread, r, s, t), (r, s, t), TIGHT)
 
