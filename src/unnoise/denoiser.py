@@ -16,7 +16,7 @@ samplers apply the head only to the rows they need; a part (an `nn.Module`) call
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -95,18 +95,10 @@ def _first_parameter(denoiser: nn.Module) -> Tensor | None:
     return next((p for p in denoiser.parameters() if p.dtype.is_floating_point and id(p) not in forward), None)
 
 
-@runtime_checkable
-class TwoParts(Protocol):
-    """A network that says its features and its head apart."""
-
-    def features(self, x: Tree, t: Tree, **condition: Any) -> Tensor: ...
-
-    def head(self, h: Tensor) -> Tensor: ...
-
-
 def has_features(network: nn.Module) -> bool:
     """Whether it says its features and its head apart; a part of that name would not take the time."""
-    return isinstance(network, TwoParts) and not isinstance(network.features, nn.Module)
+    features, head = getattr(network, "features", None), getattr(network, "head", None)
+    return callable(features) and not isinstance(features, nn.Module) and callable(head)
 
 
 class Denoiser(AnyDenoiser):

@@ -204,8 +204,6 @@ def test_there_is_no_bound_in_continuous_time():
     x = torch.zeros(1, 2, dtype=torch.int64)
     with pytest.raises((ValueError, TypeError), match=r"not on the chain's grid|no generator"):
         un.bound(un.Denoiser(Table(3, 3), chain.process), x, seed=0)
-    with pytest.raises(ValueError, match=r"a chain is trained on its bound"):
-        un.Objective(un.Denoiser(Table(3, 3), chain), un.weightings.CrossEntropy())
 
 
 def test_a_chain_of_it_is_refused():

@@ -8,9 +8,9 @@ from unnoise.verify import FAMILIES, Subject, checks, subjects
 
 
 def exported():
-    """The exported classes of processes that can be built: none of their methods is abstract."""
+    """The exported classes of processes that can be built: none of their methods is abstract, and they have laws."""
     found = [getattr(processes, name) for name in processes.__all__]
-    classes = [c for c in found if isinstance(c, type) and issubclass(c, Process)]
+    classes = [c for c in found if isinstance(c, type) and issubclass(c, Process) and c.marginal is not Process.marginal]
     return [c for c in classes if not any(getattr(getattr(c, n, None), "__isabstractmethod__", False) for n in dir(c))]
 
 

@@ -74,8 +74,9 @@ class Evaluation:
         if self.rules.exact:
             group = max(1, GROUP // self.rows)  # visits that are put to the denoiser together
             return torch.cat([self._enumerate(function, part) for part in t.split(group)])
-        states = (self._state(i, clock, noise, x_t) for i, clock in enumerate(t))
-        return torch.stack([function(self.x0, x, clock, self.condition) for x, clock in zip(states, t, strict=True)])
+        clocks = t.unbind(0)  # one tensor of times for both: kernels are kept by it
+        states = (self._state(i, clock, noise, x_t) for i, clock in enumerate(clocks))
+        return torch.stack([function(self.x0, x, clock, self.condition) for x, clock in zip(states, clocks, strict=True)])
 
     def _state(self, i: int, t: Tensor, noise: NoiseSource, x_t: Tree) -> Tree:
         """The state of visit number i: drawn, or one of those given."""

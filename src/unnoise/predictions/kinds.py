@@ -141,6 +141,8 @@ def _by_leaf(process: Process, predicts: Kinds) -> dict[str, Any]:
 
 def _refuse(kind: Any, process: Process, why: str) -> TypeError:
     name = kind.__name__ if isinstance(kind, type) else repr(kind)
+    if admitted_kinds.dispatch(type(process)) is admitted_kinds.dispatch(object):
+        return _unknown("admitted_kinds", process)
     *others, last = [other.__name__ for other in admitted_kinds(process)]
     return TypeError(f"predicts = {name} {why}: choose {', '.join(others) + ' or ' if others else ''}{last}")
 

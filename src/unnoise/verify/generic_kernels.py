@@ -92,9 +92,6 @@ def _forward_equation(process: Process, place: Place, x0: Tree, t: float) -> Ite
 
 @guarded("reverse generator given x_0")
 def _conditioned(process: Process, place: Place, x0: Tree, t: float) -> Iterator[Row]:
-    if not answers(process, "reverse"):
-        yield place.unchecked(f"reverse generator given x_0, t={t:g}", f"{type(process).__name__} has no reverse")
-        return
     log_density, x_t = _one(process, x0, t)
     exact = process.generator(t).reversed(log_density)
     start = map_leaves(lambda v: v[:1].expand(batch_size(x_t), *v.shape[1:]), x0)
