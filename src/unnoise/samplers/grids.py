@@ -64,7 +64,7 @@ def schedule_of(process: Process, name: str) -> Schedule:
     schedule = getattr(process, "schedule", None)
     if not isinstance(schedule, Schedule) or schedule.shape:
         raise TypeError(
-            f"the grid {name} spaces the log-SNR of one schedule, which {type(process).__name__} has not: use Uniform()"
+            f"the grid {name} spaces the log-SNR of one schedule, which {type(process).__name__} has not: use Even()"
         )
     return on_host(schedule)
 
@@ -120,7 +120,7 @@ class Karras(_Spaced):
 
 
 class GivenTimes(TimeGrid):
-    """`Given([1.0, 0.6, 0.3, 0.0])`."""
+    """`GivenTimes([1.0, 0.6, 0.3, 0.0])`."""
 
     def __init__(self, times: Sequence[float] | Tensor):
         self.values = checked(torch.as_tensor(times, dtype=torch.float64))
