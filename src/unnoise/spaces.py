@@ -11,11 +11,12 @@ from math import log10, prod
 import torch
 from torch import Tensor
 
-from unnoise.checks import fits, may_read
+from unnoise.checks import fits, may_read, unread, within
 from unnoise.shapes import Bool, Int, Tree
 from unnoise.tree import batch_size
 
 ENUMERABLE = 100_000  # states of a space that `states()` agrees to list
+LARGEST = torch.finfo(torch.float64).max
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 
 
@@ -57,7 +58,7 @@ class Euclidean(_Array):
         x = self._check_shape(x, name)
         if not x.dtype.is_floating_point:
             raise TypeError(f"{name} has dtype {x.dtype}, but a Euclidean space holds floats: pass {name}.float()")
-        if may_read(x) and not bool(x.isfinite().all()):
+        if unread(x, self) and not within(x, -LARGEST, LARGEST):
             i = (~x.isfinite()).nonzero()[0].tolist()
             raise ValueError(f"{name}{i} is {x[tuple(i)].item()}; drop or impute non-finite values first")
         return x
@@ -90,7 +91,7 @@ class Finite(_Array):
         x = self._check_shape(x, name)
         if x.dtype not in INTEGERS:
             raise TypeError(f"{name} has dtype {x.dtype}, but categories are integers: pass {name}.long()")
-        if may_read(x):
+        if unread(x, self):
             bad = (x < 0) | (x >= (self.size if self.sizes is None else self.sizes))
             if bool(bad.any()):
                 i = bad.nonzero()[0].tolist()
