@@ -4,7 +4,7 @@ Both steps draw times and noise, ask the network, differentiate and step AdamW, 
 losses are the few lines that a notebook has: the squared error of the velocity, the cross-entropy of masked letters over t.
 The objective is the bound, with its prior and reconstruction, its graded times, its checks of the data and its noise that is
 a function of (seed, row, key).  The two take turns; of each turn the processor time of `--steps` steps is taken, and the
-ratio is that of the medians.
+ratio is that of the quickest turns, since what disturbs a turn only adds to it.
 
     numbers      the `tiny` network of 8 numbers, batch 256
     masking      the `tiny` transformer of 32 letters, batch 64
@@ -16,7 +16,6 @@ ratio is that of the medians.
 
 import argparse
 import json
-import statistics
 import sys
 from math import pi
 from time import process_time
@@ -94,14 +93,14 @@ def measured(denoiser, by_hand, x0, steps, turns):
     for _ in range(turns):
         found["ours"].append(timed(lambda: objective(x0).loss.mean(), parameters, steps))
         found["by hand"].append(timed(lambda: by_hand(network, x0), parameters, steps))
-    ours, hand = (statistics.median(values) for values in found.values())
+    ours, hand = (min(values) for values in found.values())
     return {"ms": 1000 * ours, "by_hand_ms": 1000 * hand, "ratio": ours / hand}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--turns", type=int, default=30)
     parser.add_argument("--only", choices=list(LIMITS))
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--check", action="store_true")

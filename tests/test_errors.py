@@ -624,13 +624,13 @@ BOUNDS = [
         "cut-off 0 on numbers",
         lambda: un.bound(on_numbers, numbers, cutoff=0.0),
         ValueError,
-        r"noise is 0.*t = 0.*cut-off > 0",
+        r"the noise is 0.*t = 0.*cut-off > 0",
     ),
     (
         "cut-off 0 on a leaf",
         lambda: un.bound(on_people, people, cutoff=0.0),
         ValueError,
-        r"noise of leaf 'age' is 0.*cut-off > 0",
+        r"the noise of leaf 'age' is 0.*cut-off > 0",
     ),
     ("cut-off 1", lambda: un.bound(on_numbers, numbers, cutoff=1.0), ValueError, r"cutoff = 1 lies outside \[0, 1\)"),
     (

@@ -3,10 +3,13 @@
 Values (not shapes or dtypes) are read on the CPU only: looking at a number that lives on an accelerator would make the
 host wait for it, once per training step.  Data is checked before it is moved.  Nor are they read where there are none to
 read: while `torch.compile` traces, or inside of `torch.func.vmap`.  `with checks.values(False):` leaves them all out.
+
+Within a step (`remembering`) a tensor is looked at once, however many entrances it passes.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from threading import local
 from typing import Any
 
 import torch
@@ -31,6 +34,41 @@ class Unanswered(TypeError, NotImplementedError):
     """A question that a space or a process does not answer.  The message names it and what to write."""
 
 
+MOST_REMEMBERED = 64
+
+
+class _Step(local):
+    values: dict[Any, Any] | None = None
+
+
+_step = _Step()
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """For the length of a `with`, what is found of a tensor is kept with it: that it is right, or a schedule's values at
+    its times.  Nothing may be written over meanwhile."""
+    if _step.values is not None:
+        yield
+        return
+    _step.values = {}
+    try:
+        yield
+    finally:
+        _step.values = None
+
+
+def memory() -> dict[Any, Any] | None:
+    """What is kept in this step; None outside of one, and where a graph is traced.  An entry holds the objects by whose
+    identity it is found, so that no other can take their place."""
+    if torch.compiler.is_compiling():
+        return None
+    values = _step.values
+    if values is not None and len(values) > MOST_REMEMBERED:
+        values.clear()
+    return values
+
+
 def may_read(x: Tensor) -> bool:
     """Whether the values of x may be read: they are there, without a host synchronisation."""
     if torch.compiler.is_compiling() or not _values or x.device.type != "cpu":
@@ -47,31 +85,60 @@ def _batched(x: Tensor) -> bool:
     return False
 
 
+def within(x: Tensor, low: float, high: float) -> bool:
+    """Whether all values lie in [low, high]; NaN lies nowhere."""
+    least, most = (x.detach() if x.requires_grad else x).aminmax()
+    return low <= least.item() and most.item() <= high
+
+
+def unread(x: Tensor, reader: object) -> bool:
+    """Whether the values of x may be read, and this reader has not read them yet in this step."""
+    if not may_read(x):
+        return False
+    kept = memory()
+    if kept is None:
+        return True
+    key = (id(reader), id(x))
+    if key in kept:
+        return False
+    kept[key] = (reader, x)
+    return True
+
+
 def as_times(t: Any, batch: int, device: torch.device, name: str = "t") -> Tensor:
     """One float64 time per row, from a number, a scalar tensor or a tensor of `batch` entries."""
     if isinstance(t, Tensor) and t.dtype is torch.float64 and t.shape == (batch,) and t.device == device and not may_read(t):
-        return t  # known to be right, or out of sight
-    if isinstance(t, Mapping):
-        raise TypeError(
-            f"{name} is a tree with leaves {sorted(t)}, but this process has a single leaf: pass one time per row"
-        )
+        return t  # out of sight
+    kept = memory()
+    if kept is not None and (batch, id(t)) in kept:
+        return t  # known to be right
     if isinstance(t, float | int) and 0 <= t <= 1:
         return torch.full((1,), t, dtype=torch.float64, device=device).expand(batch)  # nothing is copied to the device
     if not isinstance(t, Tensor):
-        try:
-            t = torch.tensor(t, dtype=torch.float64)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise TypeError(f"{name} is {t!r}; pass a number in [0, 1], or a float tensor with one per row") from error
+        t = _as_tensor(t, name)
     if not (t.dtype.is_floating_point or t.ndim == 0):
         raise TypeError(f"{name} has dtype {t.dtype}, but times are floats in [0, 1]: pass {name}.float() / steps")
     t = t.to(device=device, dtype=torch.float64)
     if t.ndim > 1 or (t.ndim == 1 and t.shape[0] not in (1, batch)):
         raise ValueError(f"{name} has shape {tuple(t.shape)}; pass a number or one time per row, shape ({batch},)")
-    if may_read(t):
+    if may_read(t) and not within(t, 0.0, 1.0):
         bad = ~((t >= 0) & (t <= 1))
-        if bool(bad.any()):
-            raise ValueError(f"{name} = {t[bad].flatten()[0].item():g} lies outside [0, 1] (0 is data, 1 is noise)")
-    return t if t.ndim and len(t) == batch else t.expand(batch)
+        raise ValueError(f"{name} = {t[bad].flatten()[0].item():g} lies outside [0, 1] (0 is data, 1 is noise)")
+    t = t if t.ndim and len(t) == batch else t.expand(batch)
+    if kept is not None:
+        kept[batch, id(t)] = t
+    return t
+
+
+def _as_tensor(t: Any, name: str) -> Tensor:
+    if isinstance(t, Mapping):
+        raise TypeError(
+            f"{name} is a tree with leaves {sorted(t)}, but this process has a single leaf: pass one time per row"
+        )
+    try:
+        return torch.tensor(t, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name} is {t!r}; pass a number in [0, 1], or a float tensor with one per row") from error
 
 
 def ordered(s: Tensor, t: Tensor) -> None:

@@ -10,10 +10,12 @@ The bits come from two rounds of the splitmix64 finaliser over a counter; unifor
 categorical draw over many categories is right), normals are their quantiles.
 """
 
+from functools import cache, lru_cache
 from math import prod
 from typing import cast
 from zlib import crc32
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +25,9 @@ _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
 _ALL = (1 << 64) - 1
+_ADDED, _FACTORS = np.uint64(_GOLDEN & _ALL), (np.uint64(_MIX_1 & _ALL), np.uint64(_MIX_2 & _ALL))
+_SHIFTS, _TO_MANTISSA = (np.uint64(30), np.uint64(27), np.uint64(31)), np.uint64(12)
+_FEW = 2**14  # numbers on the host that numpy makes sooner, since each of its operations is called with less ado
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
@@ -35,6 +40,22 @@ def _mix(x: Tensor) -> Tensor:
     x = (x ^ _shift(x, 30)) * _MIX_1
     x = (x ^ _shift(x, 27)) * _MIX_2
     return x ^ _shift(x, 31)
+
+
+@cache
+def _spread(count: int) -> np.ndarray:
+    """coordinate * _GOLDEN for each coordinate."""
+    return np.arange(count, dtype=np.uint64) * np.uint64(_GOLDEN & _ALL)
+
+
+def _mix_few(x: np.ndarray) -> np.ndarray:
+    """`_mix` on unsigned numbers, whose right shift is logical."""
+    x = x + _ADDED
+    for shift, factor in zip(_SHIFTS, _FACTORS, strict=False):
+        x ^= x >> shift
+        x *= factor
+    x ^= x >> _SHIFTS[2]
+    return x
 
 
 def _mix_key(x: int) -> int:
@@ -50,9 +71,14 @@ def _signed(x: int) -> int:
     return x - (1 << 64) if x >> 63 else x
 
 
+@lru_cache(4096)
+def _mix_label(label: int | str) -> int:
+    return _mix_key(crc32(label.encode()) if isinstance(label, str) else label)
+
+
 def _under(key: "int | Tensor", label: int | str) -> "int | Tensor":
     """A key under a further label; key and label enter unlike, so that there is no symmetry."""
-    label = _mix_key(crc32(label.encode()) if isinstance(label, str) else label)
+    label = _mix_label(label)
     if not isinstance(key, Tensor):
         return _mix_key(_mix_key(key) ^ label)
     return fused.under(key, label) if fused.available(key.device) else _mix(_mix(key) ^ label)
@@ -112,10 +138,29 @@ class NoiseSource:
         coordinate = torch.arange(prod(shape), device=row.device)
         return _mix(_mix(row.unsqueeze(-1) + coordinate * _GOLDEN) ^ self.key).reshape(len(row), *shape)
 
+    def _few(self, count: int) -> bool:
+        plain = type(self.rows) is Tensor and self.rows.is_cpu and not torch.compiler.is_compiling()
+        return plain and isinstance(self.key, int) and len(self.rows) * count <= _FEW
+
+    def _uniform_few(self, shape: tuple[int, ...]) -> Tensor:
+        """The same numbers by numpy."""
+        key = np.uint64(cast(int, self.key) & _ALL)
+        row = _mix_few(self.rows.numpy().view(np.uint64) ^ key)
+        bits = _mix_few(row[:, None] + _spread(prod(shape)))
+        bits ^= key
+        bits = _mix_few(bits)
+        bits >>= _TO_MANTISSA
+        numbers = bits.astype(np.float64)
+        numbers += 0.5
+        numbers *= 2.0**-52
+        return torch.from_numpy(numbers.reshape(len(row), *shape))
+
     def uniform(self, shape: tuple[int, ...] = ()) -> Tensor:
         """float64 numbers in the open interval (0, 1), one array of the shape per row."""
         if fused.available(self.rows.device):
             return fused.numbers(self.rows, self.key, shape, torch.float64, normal=False)
+        if self._few(prod(shape)):
+            return self._uniform_few(shape)
         return (_shift(self._bits(shape), 12).double() + 0.5) * 2.0**-52
 
     def normal(self, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.float64) -> Tensor:

@@ -407,7 +407,7 @@ SAMPLERS = {
 
 
 def steps_under_watch(sampler, name: str, monkeypatch) -> None:
-    for module in (un.checks, un.spaces.finite, un.predictions.finite, un.processes.rank_one):
+    for module in (un.checks, un.predictions.finite, un.processes.rank_one):
         monkeypatch.setattr(module, "may_read", lambda x: False)  # as on an accelerator
     process = un.Masking(5, (6,)) if name == "masking" else un.Uniform(5, (6,))
     network = nn.Sequential(nn.Embedding(6, 8), nn.Linear(8, 5))

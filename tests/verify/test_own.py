@@ -265,7 +265,8 @@ class Rescaled(un.Posterior):
 
 
 @pytest.mark.parametrize(
-    ("name", "quantity"), [("TurnedBack", "x_0 of it"), ("TurnedBack", "closed form = divergence"), ("Rescaled", "bound(x)")]
+    ("name", "quantity"),
+    [("TurnedBack", "x_0 of it"), ("TurnedBack", "rate as training takes it = divergence"), ("Rescaled", "bound(x)")],
 )
 def test_a_wrong_kind_fails(name, quantity):
     assert any(q.startswith(quantity) for q in failed(own("prediction", name)))

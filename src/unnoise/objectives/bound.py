@@ -18,12 +18,13 @@ sum_x exp(-bound(x)) <= 1.
 
 from collections.abc import Callable
 from functools import reduce
+from math import inf
 from operator import add
 from typing import Any, cast
 
 from torch import Tensor, nn
 
-from unnoise.checks import may_read
+from unnoise.checks import may_read, remembering
 from unnoise.conditions import Condition, checked
 from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
@@ -124,6 +125,10 @@ class Objective(nn.Module):
         return self.weighting.is_bound and self.times.is_bound
 
     def forward(self, x0: Tree, noise: NoiseSource | None = None, condition: Condition | None = None) -> Terms:
+        with remembering():
+            return self.evaluate(x0, noise, condition)
+
+    def evaluate(self, x0: Tree, noise: NoiseSource | None, condition: Condition | None) -> Terms:
         x0, noise, given, added = self._enter(x0, noise, condition)
         rules = Rules(
             self.denoiser, self.weighting, self.times, self.decoder, self.cutoff, self.exact, self.fast, self.loss_only
@@ -166,7 +171,7 @@ def _with(loss: Tensor, added: dict[str, Tensor]) -> Tensor:
 
 
 def _refuse_infinite(prior: Tensor) -> None:
-    if may_read(prior) and bool(prior.isinf().any()):
+    if may_read(prior) and prior.detach().max().item() == inf:
         raise ValueError(
             "KL(q(x_1 | x_0) || p_1) is infinite: some of x_0 is left at the last time, where the prior is all MASK "
             "(counts: 0); end the grid at t = 1"

@@ -74,9 +74,10 @@ class Evaluation:
         if self.rules.exact:
             group = max(1, GROUP // self.rows)  # visits that are put to the denoiser together
             return torch.cat([self._enumerate(function, part) for part in t.split(group)])
-        clocks = t.unbind(0)  # one tensor of times for both: kernels are kept by it
-        states = (self._state(i, clock, noise, x_t) for i, clock in enumerate(clocks))
-        return torch.stack([function(self.x0, x, clock, self.condition) for x, clock in zip(states, clocks, strict=True)])
+        values = []
+        for i, clock in enumerate(t.unbind()):
+            values.append(function(self.x0, self._state(i, clock, noise, x_t), clock, self.condition))
+        return torch.stack(values) if len(values) > 1 else values[0].unsqueeze(0)
 
     def _state(self, i: int, t: Tensor, noise: NoiseSource, x_t: Tree) -> Tree:
         """The state of visit number i: drawn, or one of those given."""
@@ -116,7 +117,7 @@ class Evaluation:
         visits = self.rules.times.visit(self.process, self.x0, self.rules.cutoff, self.noise)
         noise = self.noise.at("state")
         if self.weighting.is_bound:
-            return (visits.weight * self.expect(self._rate, visits.t, noise, visits.x_t)).sum(0), None
+            return _sum(visits.weight * self.expect(self._rate, visits.t, noise, visits.x_t)), None
         total, weighted = self._zeros(), self._zeros()
         for i, (t, weight) in enumerate(zip(visits.t, visits.weight, strict=True)):
             prediction = self.denoiser(self._state(i, t, noise, visits.x_t), t, **self.condition)
@@ -190,3 +191,8 @@ class Evaluation:
 
         found = self.expect(values, grid[i], noise)
         return found.unsqueeze(1) if self.weighting.is_bound else found
+
+
+def _sum(values: Float[Tensor, "visits batch"]) -> Float[Tensor, "batch"]:
+    """Over the visits; one alone is its own sum."""
+    return values.sum(0) if len(values) > 1 else values.squeeze(0)

@@ -62,7 +62,7 @@ class Observed(Objective):
         chosen = chosen.scatter(1, free, False) & some.unsqueeze(1)
         return dict(zip(names, chosen.unbind(1), strict=True))
 
-    def forward(self, x0: Tree, noise: NoiseSource | None = None, condition: Condition | None = None) -> Terms:
+    def evaluate(self, x0: Tree, noise: NoiseSource | None, condition: Condition | None) -> Terms:
         process = self.denoiser.process.base
         x0, noise, given, added = self._enter(x0, noise, condition)
         count = batch_size(x0)

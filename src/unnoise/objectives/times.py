@@ -82,11 +82,14 @@ class Times:
         return self.inverse_density(t, low)
 
     def draw_all(self, noise: NoiseSource, low: float) -> Float[Tensor, "draws batch"]:
+        if self.draws == 1:
+            return self.draw(noise.at("draw", 0), low).unsqueeze(0)
         return torch.stack([self.draw(noise.at("draw", i), low) for i in range(self.draws)])
 
     def visit(self, process: Process, x0: Tree, low: float, noise: NoiseSource) -> Visits:
         t = self.draw_all(noise, low)
-        return Visits(t, self.weight(t, low) / self.draws)
+        weight = self.weight(t, low)
+        return Visits(t, weight / self.draws if self.draws > 1 else weight)
 
     def on_chain(self) -> "Times":
         """The rule that takes its place where there are steps to choose from: of [0, 1], cut into equal parts."""
@@ -150,7 +153,8 @@ def rows_and_device(x0: Tree) -> tuple[int, torch.device]:
 
 def positions(rows: int, device: torch.device) -> tuple[Float[Tensor, "rows"], int]:
     """The places of these rows in the global batch (all workers' rows together), and its size."""
-    return torch.arange(rows, device=device, dtype=torch.float64) + rank() * rows, rows * world()
+    first = rank() * rows
+    return torch.arange(first, first + rows, device=device, dtype=torch.float64), rows * world()
 
 
 def strata(rows: int, noise: NoiseSource) -> Float[Tensor, "rows"]:

@@ -29,7 +29,7 @@ from torch import Tensor
 from unnoise.checks import as_times, may_read, ordered
 from unnoise.covariance import Covariance
 from unnoise.generators import Local
-from unnoise.laws import Law, Normal
+from unnoise.laws import Law, Normal, sum_coordinates
 from unnoise.processes.base import Process
 from unnoise.schedules import Cosine, Schedule
 from unnoise.shapes import Tree
@@ -90,6 +90,18 @@ class Gaussian(Process):
         mean = torch.zeros(rows, *self.space.shape, dtype=dtype, device=device)
         one = torch.ones(rows, dtype=torch.float64, device=device)
         return Normal(mean, self.coefficient(self.schedule.sigma(one), mean), self.covariance)
+
+    def prior_kl(self, x0: Tree, t: Tree = 1.0) -> Tensor:
+        """At t = 1 the two laws differ in their means alone, and |mean/sigma|^2/2 is left."""
+        own = type(self).prior is Gaussian.prior and type(self).marginal is Gaussian.marginal
+        if own and isinstance(t, float) and t == 1.0:
+            x0 = self.space.check(x0, "x0")
+            last = torch.ones(1, dtype=torch.float64, device=x0.device)
+            alpha, sigma = self.schedule.alpha(last), self.schedule.sigma(last)
+            if not (alpha.requires_grad or sigma.requires_grad):
+                mean = self.coefficient(alpha, x0) * x0
+                return sum_coordinates(0.5 * (self.whiten(mean) / self.coefficient(sigma, x0)).square())
+        return super().prior_kl(x0, t)
 
     def marginal(self, x0: Tree, t: Tree) -> Normal:
         x0 = self.space.check(x0, "x0")

@@ -28,6 +28,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unnoise.checks import memory
+
 Number = float | int | Tensor
 
 
@@ -39,11 +41,27 @@ def _exact(*times: Number) -> tuple[list[Tensor], torch.dtype]:
 
 
 def rounded(function):
-    """Evaluate in float64, answer in the dtype of the time that was given."""
+    """Evaluate in float64, answer in the dtype of the time that was given; once per step where nothing is learned."""
+    name = function.__name__
 
-    def evaluate(self, t: Number) -> Tensor:
+    def plain(self, t: Number) -> Tensor:
+        if isinstance(t, Tensor) and t.dtype is torch.float64:
+            return function(self, t)
         exact, dtype = _exact(t)
         return function(self, *exact).to(dtype)
+
+    def evaluate(self, t: Number) -> Tensor:
+        kept = memory()
+        if kept is None or not isinstance(t, Tensor):
+            return plain(self, t)
+        key = (id(self), name, id(t))
+        found = kept.get(key)
+        if found is None:
+            value = plain(self, t)
+            if value.requires_grad:
+                return value
+            found = kept[key] = (value, self, t)
+        return found[0]
 
     evaluate.__doc__ = function.__doc__
     evaluate.__name__ = function.__name__
@@ -160,16 +178,13 @@ class Schedule(nn.Module):
     @rounded
     def drift(self, t: Any) -> Tensor:
         """d log alpha / dt: the linear SDE's drift is this times x  (eq:ct-alpha-sigma-relation)."""
-        return self.exact_d_alpha(t) / self.exact_alpha(t)
+        return self.d_alpha(t) / self.alpha(t)
 
     @rounded
     def diffusion(self, t: Any) -> Tensor:
         """g^2 = alpha^2 d(sigma^2/alpha^2)/dt = -sigma^2 d log_snr/dt  (eq:ct-alpha-sigma-relation)."""
-        return (
-            2
-            * self.exact_sigma(t)
-            * (self.exact_d_sigma(t) - self.exact_sigma(t) * self.exact_d_alpha(t) / self.exact_alpha(t))
-        )
+        sigma = self.sigma(t)
+        return 2 * sigma * (self.d_sigma(t) - sigma * self.d_alpha(t) / self.alpha(t))
 
     @rounded_step
     def step_alpha(self, s: Any, t: Any) -> Tensor:

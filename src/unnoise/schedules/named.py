@@ -37,7 +37,7 @@ class Cosine(Schedule):
     """alpha = cos(pi t/2), sigma = sin(pi t/2)."""
 
     def exact_alpha(self, t):
-        return torch.sin(pi / 2 * (1 - t))
+        return torch.sin(pi / 2 * torch.rsub(t, 1))
 
     def exact_beta(self, t):
         return 2 * torch.sin(pi / 4 * t).square()
@@ -46,10 +46,10 @@ class Cosine(Schedule):
         return torch.sin(pi / 2 * t)
 
     def exact_d_alpha(self, t):
-        return -pi / 2 * self.exact_sigma(t)
+        return -pi / 2 * self.sigma(t)
 
     def exact_d_sigma(self, t):
-        return pi / 2 * self.exact_alpha(t)
+        return pi / 2 * self.alpha(t)
 
     def exact_time_of_log_snr(self, value):
         return torch.atan(torch.exp(-value / 2)) * (2 / pi)

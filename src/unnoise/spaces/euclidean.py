@@ -19,7 +19,7 @@ A space whose points are numbers but that closes on itself (an angle) subclasses
 import torch
 from torch import Tensor
 
-from unnoise.checks import may_read
+from unnoise.checks import unread, within
 from unnoise.covariance import Covariance
 from unnoise.laws import sum_coordinates
 from unnoise.noise import NoiseSource
@@ -37,6 +37,7 @@ from unnoise.spaces.base import (
 from unnoise.spaces.local import JumpKernel, Local, ReversedJumps
 
 NO_NEIGHBOURS = "numbers have no neighbours; give jumps=, a JumpKernel"
+LARGEST = torch.finfo(torch.float64).max
 DIGITS = 64.0  # units of rounding by which two diffusions may differ and be one
 
 
@@ -51,7 +52,7 @@ class Euclidean(ArraySpace):
             raise TypeError(
                 f"{name} has dtype {x.dtype}, but a {type(self).__name__} space holds floats: pass {name}.float()"
             )
-        if may_read(x) and not bool(x.isfinite().all()):
+        if unread(x, self) and not within(x, -LARGEST, LARGEST):
             i = (~x.isfinite()).nonzero()[0].tolist()
             raise ValueError(f"{name}{i} is {x[tuple(i)].item()}; drop or impute non-finite values first")
         return x

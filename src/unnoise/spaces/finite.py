@@ -12,7 +12,7 @@ from math import log10, prod
 import torch
 from torch import Tensor
 
-from unnoise.checks import may_read
+from unnoise.checks import unread
 from unnoise.laws import LOG_ZERO, Categorical, log_of
 from unnoise.noise import NoiseSource
 from unnoise.shapes import Bool, Float, Int, Tree
@@ -48,7 +48,7 @@ class Finite(JumpingSpace):
         x = self.check_shape(x, name)
         if x.dtype not in INTEGERS:
             raise TypeError(f"{name} has dtype {x.dtype}, but categories are integers: pass {name}.long()")
-        if may_read(x):
+        if unread(x, self):
             bad = (x < 0) | (x >= (self.size if self.sizes is None else self.sizes))
             if bool(bad.any()):
                 i = bad.nonzero()[0].tolist()
