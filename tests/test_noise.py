@@ -160,6 +160,7 @@ def test_the_uniform_check_fails_on_a_changed_law(mutant):
 
 def test_uniforms_lie_strictly_inside_the_interval(monkeypatch):
     """At the extreme bit patterns, where a draw of 50,000 would never come."""
+    monkeypatch.setattr(NoiseSource, "_few", lambda self, count: False)
     for bits, expected in ((0, 2.0**-53), (-1, 1 - 2.0**-53)):
         monkeypatch.setattr(NoiseSource, "_bits", lambda self, shape, bits=bits: torch.full((1, *shape), bits))
         u = NoiseSource(0, 1).uniform((1,))
@@ -216,3 +217,13 @@ def test_a_fresh_source_follows_the_global_generator():
     torch.manual_seed(1)
     assert torch.equal(NoiseSource.fresh(5).uniform(), first)
     assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5)])
+def test_few_numbers_are_those_of_many(shape, monkeypatch):
+    """By numpy on the host, or by torch: the same bits, from any rows and key."""
+    rows = torch.tensor([0, 1, -7, 2**62, 12345], dtype=torch.int64)
+    source = NoiseSource(-3, rows).at("a", 5, "b")
+    few = source.uniform(shape), source.normal(shape, torch.float32)
+    monkeypatch.setattr(NoiseSource, "_few", lambda self, count: False)
+    assert torch.equal(few[0], source.uniform(shape)) and torch.equal(few[1], source.normal(shape, torch.float32))

@@ -87,8 +87,8 @@ def _batched(x: Tensor) -> bool:
 
 def within(x: Tensor, low: float, high: float) -> bool:
     """Whether all values lie in [low, high]; NaN lies nowhere."""
-    least, most = (x.detach() if x.requires_grad else x).aminmax()
-    return low <= least.item() and most.item() <= high
+    x = x.detach() if x.requires_grad else x
+    return low <= x.amin().item() and x.amax().item() <= high
 
 
 def unread(x: Tensor, reader: object) -> bool:
