@@ -156,7 +156,8 @@ class Objective(nn.Module):
             terms = dict.fromkeys(("prior", "diffusion", "reconstruction"), none)
             return Terms({**terms, **added}, _with(cast(Tensor, weighted), added), is_bound=False)
         prior = self.denoiser.process.prior_kl(x0)
-        _refuse_infinite(prior)
+        if not self.denoiser.process.base.has_density:  # a density has no MASK to be far from
+            _refuse_infinite(prior)
         diffusion, reconstruction, weighted = run.terms()
         if weighted is not None:
             share = self.weighting.bound_share
