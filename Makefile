@@ -5,7 +5,7 @@ export PIP_CONSTRAINT := constraints/dev.txt
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test conformance bench bench-families bench-samplers pictures lint clean
+.PHONY: setup demo test conformance campaign bench bench-families bench-samplers pictures lint clean
 setup: .venv/.ready
 
 .venv/.ready: pyproject.toml constraints/dev.txt
@@ -24,7 +24,7 @@ lint: setup
 	$(BIN)/lint-imports --no-logo
 
 test: lint
-	$(BIN)/pytest -n auto -m 'not conformance'
+	$(BIN)/pytest -n auto -m 'not conformance and not campaign'
 
 conformance: setup
 	$(BIN)/pytest -n auto --dist worksteal -m conformance

@@ -6,6 +6,7 @@ it either always passes or always fails.  The same checks must fail on sources w
 
 from math import log, sqrt
 
+import numpy as np
 import pytest
 import torch
 
@@ -158,11 +159,15 @@ def test_the_uniform_check_fails_on_a_changed_law(mutant):
         check_uniform(u)
 
 
-def test_uniforms_lie_strictly_inside_the_interval(monkeypatch):
-    """At the extreme bit patterns, where a draw of 50,000 would never come."""
-    monkeypatch.setattr(NoiseSource, "_few", lambda self, count: False)
+@pytest.mark.parametrize("few", [True, False])
+def test_uniforms_lie_strictly_inside_the_interval(monkeypatch, few):
+    """At the extreme bit patterns, where a draw of 50,000 would never come; by numpy and by torch."""
+    monkeypatch.setattr(NoiseSource, "_few", lambda self, count: few)
     for bits, expected in ((0, 2.0**-53), (-1, 1 - 2.0**-53)):
         monkeypatch.setattr(NoiseSource, "_bits", lambda self, shape, bits=bits: torch.full((1, *shape), bits))
+        monkeypatch.setattr(
+            NoiseSource, "_bits_few", lambda self, shape, bits=bits: np.full((1, *shape), bits % 2**64, dtype=np.uint64)
+        )
         u = NoiseSource(0, 1).uniform((1,))
         assert u.item() == expected
         assert bool(NoiseSource(0, 1).normal((1,)).isfinite().all())

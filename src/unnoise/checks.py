@@ -110,15 +110,11 @@ def as_times(t: Any, batch: int, device: torch.device, name: str = "t") -> Tenso
     if isinstance(t, Tensor) and t.dtype is torch.float64 and t.shape == (batch,) and t.device == device and not may_read(t):
         return t  # out of sight
     kept = memory()
-    if kept is not None and (batch, id(t)) in kept:
+    if kept is not None and (batch, id(t), device) in kept:
         return t  # known to be right
     if isinstance(t, float | int) and 0 <= t <= 1:
         return torch.full((1,), t, dtype=torch.float64, device=device).expand(batch)  # nothing is copied to the device
-    if not isinstance(t, Tensor):
-        t = _as_tensor(t, name)
-    if not (t.dtype.is_floating_point or t.ndim == 0):
-        raise TypeError(f"{name} has dtype {t.dtype}, but times are floats in [0, 1]: pass {name}.float() / steps")
-    t = t.to(device=device, dtype=torch.float64)
+    t = _tensor_of_times(t, name).to(device=device, dtype=torch.float64)
     if t.ndim > 1 or (t.ndim == 1 and t.shape[0] not in (1, batch)):
         raise ValueError(f"{name} has shape {tuple(t.shape)}; pass a number or one time per row, shape ({batch},)")
     if may_read(t) and not within(t, 0.0, 1.0):
@@ -126,19 +122,23 @@ def as_times(t: Any, batch: int, device: torch.device, name: str = "t") -> Tenso
         raise ValueError(f"{name} = {t[bad].flatten()[0].item():g} lies outside [0, 1] (0 is data, 1 is noise)")
     t = t if t.ndim and len(t) == batch else t.expand(batch)
     if kept is not None:
-        kept[batch, id(t)] = t
+        kept[batch, id(t), device] = t
     return t
 
 
-def _as_tensor(t: Any, name: str) -> Tensor:
+def _tensor_of_times(t: Any, name: str) -> Tensor:
     if isinstance(t, Mapping):
         raise TypeError(
             f"{name} is a tree with leaves {sorted(t)}, but this process has a single leaf: pass one time per row"
         )
-    try:
-        return torch.tensor(t, dtype=torch.float64)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"{name} is {t!r}; pass a number in [0, 1], or a float tensor with one per row") from error
+    if not isinstance(t, Tensor):
+        try:
+            t = torch.tensor(t, dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(f"{name} is {t!r}; pass a number in [0, 1], or a float tensor with one per row") from error
+    if not (t.dtype.is_floating_point or t.ndim == 0):
+        raise TypeError(f"{name} has dtype {t.dtype}, but times are floats in [0, 1]: pass {name}.float() / steps")
+    return t
 
 
 def ordered(s: Tensor, t: Tensor) -> None:

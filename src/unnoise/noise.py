@@ -91,8 +91,9 @@ class NoiseSource:
 
     def __init__(self, seed: int | Tensor, rows: int | Tensor, device: torch.device | str | None = None):
         if isinstance(rows, int):
-            rows = torch.arange(rows, device=device)
-        self.rows = rows.to(device=device if device is not None else rows.device, dtype=torch.int64)
+            self.rows = torch.arange(rows, device=device)
+        else:
+            self.rows = rows.to(device=device if device is not None else rows.device, dtype=torch.int64)
         self._key, self._labels = _mix_key(int(seed)), cast(tuple[int | str, ...], ())
 
     @classmethod
@@ -142,25 +143,23 @@ class NoiseSource:
         plain = type(self.rows) is Tensor and self.rows.is_cpu and not torch.compiler.is_compiling()
         return plain and isinstance(self.key, int) and len(self.rows) * count <= _FEW
 
-    def _uniform_few(self, shape: tuple[int, ...]) -> Tensor:
-        """The same numbers by numpy."""
+    def _bits_few(self, shape: tuple[int, ...]) -> np.ndarray:
+        """The same as `_bits`, by numpy, as unsigned numbers."""
         key = np.uint64(cast(int, self.key) & _ALL)
         row = _mix_few(self.rows.numpy().view(np.uint64) ^ key)
         bits = _mix_few(row[:, None] + _spread(prod(shape)))
         bits ^= key
-        bits = _mix_few(bits)
-        bits >>= _TO_MANTISSA
-        numbers = bits.astype(np.float64)
-        numbers += 0.5
-        numbers *= 2.0**-52
-        return torch.from_numpy(numbers.reshape(len(row), *shape))
+        return _mix_few(bits).reshape(len(row), *shape)
 
     def uniform(self, shape: tuple[int, ...] = ()) -> Tensor:
         """float64 numbers in the open interval (0, 1), one array of the shape per row."""
         if fused.available(self.rows.device):
             return fused.numbers(self.rows, self.key, shape, torch.float64, normal=False)
         if self._few(prod(shape)):
-            return self._uniform_few(shape)
+            numbers = (self._bits_few(shape) >> _TO_MANTISSA).astype(np.float64)
+            numbers += 0.5
+            numbers *= 2.0**-52
+            return torch.from_numpy(numbers)
         return (_shift(self._bits(shape), 12).double() + 0.5) * 2.0**-52
 
     def normal(self, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.float64) -> Tensor:

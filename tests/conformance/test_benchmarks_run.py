@@ -44,3 +44,9 @@ def test_text_quality(tmp_path):
 def test_training_throughput():
     found = json.loads(printed("training_throughput.py", "--device=cpu", "--steps=10", "--turns=1", "--json"))
     assert found["examples_per_second"] > 0 and 0.2 < found["ratio"] < 5
+
+
+def test_step_overhead():
+    found = json.loads(printed("step_overhead.py", "--steps=3", "--turns=2", "--json"))
+    assert set(found) == {"numbers", "masking", "perceptron"}
+    assert all(0.5 < case["ratio"] < 10 and case["ms"] > 0 for case in found.values())

@@ -77,7 +77,7 @@ class Evaluation:
         values = []
         for i, clock in enumerate(t.unbind()):
             values.append(function(self.x0, self._state(i, clock, noise, x_t), clock, self.condition))
-        return torch.stack(values) if len(values) > 1 else values[0].unsqueeze(0)
+        return torch.stack(values)
 
     def _state(self, i: int, t: Tensor, noise: NoiseSource, x_t: Tree) -> Tree:
         """The state of visit number i: drawn, or one of those given."""
@@ -117,7 +117,10 @@ class Evaluation:
         visits = self.rules.times.visit(self.process, self.x0, self.rules.cutoff, self.noise)
         noise = self.noise.at("state")
         if self.weighting.is_bound:
-            return _sum(visits.weight * self.expect(self._rate, visits.t, noise, visits.x_t)), None
+            if len(visits.t) == 1 and not self.rules.exact:  # the same without an axis of visits: most training steps
+                t = visits.t[0]
+                return visits.weight[0] * self._rate(self.x0, self._state(0, t, noise, visits.x_t), t, self.condition), None
+            return (visits.weight * self.expect(self._rate, visits.t, noise, visits.x_t)).sum(0), None
         total, weighted = self._zeros(), self._zeros()
         for i, (t, weight) in enumerate(zip(visits.t, visits.weight, strict=True)):
             prediction = self.denoiser(self._state(i, t, noise, visits.x_t), t, **self.condition)
@@ -134,7 +137,7 @@ class Evaluation:
     def reconstruction(self) -> Tensor:
         """E[-log p(x_0 | x_eps)], which asks for the last state alone (eq:reconstruction-simplification)."""
         low, decoder = self.rules.cutoff, self.rules.decoder
-        if self.process.noiseless(low):
+        if not self.process.has_density and self.process.noiseless(low):  # with a density that was refused before
             return self._zeros()
         if not (decoder.needs_state or decoder.needs_network):
             return decoder.nll(self.process, None, self.x0, None, low)
@@ -191,8 +194,3 @@ class Evaluation:
 
         found = self.expect(values, grid[i], noise)
         return found.unsqueeze(1) if self.weighting.is_bound else found
-
-
-def _sum(values: Float[Tensor, "visits batch"]) -> Float[Tensor, "batch"]:
-    """Over the visits; one alone is its own sum."""
-    return values.sum(0) if len(values) > 1 else values.squeeze(0)

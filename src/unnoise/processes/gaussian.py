@@ -92,13 +92,15 @@ class Gaussian(Process):
         return Normal(mean, self.coefficient(self.schedule.sigma(one), mean), self.covariance)
 
     def prior_kl(self, x0: Tree, t: Tree = 1.0) -> Tensor:
-        """At t = 1 the two laws differ in their means alone, and |mean/sigma|^2/2 is left."""
+        """At t = 1 the two laws differ in their means alone, and |mean/sigma|^2/2 is left: nothing, where alpha_1 = 0."""
         own = type(self).prior is Gaussian.prior and type(self).marginal is Gaussian.marginal
         if own and isinstance(t, float) and t == 1.0:
             x0 = self.space.check(x0, "x0")
             last = torch.ones(1, dtype=torch.float64, device=x0.device)
             alpha, sigma = self.schedule.alpha(last), self.schedule.sigma(last)
             if not (alpha.requires_grad or sigma.requires_grad):
+                if may_read(x0) and not alpha.any().item():
+                    return torch.zeros(len(x0), dtype=x0.dtype)
                 mean = self.coefficient(alpha, x0) * x0
                 return sum_coordinates(0.5 * (self.whiten(mean) / self.coefficient(sigma, x0)).square())
         return super().prior_kl(x0, t)
