@@ -88,7 +88,7 @@ def _batched(x: Tensor) -> bool:
 def within(x: Tensor, low: float, high: float) -> bool:
     """Whether all values lie in [low, high]; NaN lies nowhere."""
     x = x.detach() if x.requires_grad else x
-    return low <= x.amin().item() and x.amax().item() <= high
+    return low <= x.min().item() and x.max().item() <= high
 
 
 def unread(x: Tensor, reader: object) -> bool:
