@@ -16,6 +16,7 @@ from math import exp, log, pi
 import torch
 
 import unnoise as un
+from unnoise.verify import Operators
 
 RATE, SIZE, REACH = 3.0, 1.0, 24  # of jumps; terms of the Poisson sum leave out 1e-13
 WEIGHTS, MEANS, STD = torch.tensor([0.3, 0.7], dtype=torch.float64), torch.tensor([-2.0, 1.0], dtype=torch.float64), 0.3
@@ -87,6 +88,8 @@ def noised(rows, t, seed):
     return (exp(-t) * (x0 + spread * source.at("noise").normal())).unsqueeze(1)
 
 
-def generator():
-    """The forward generator at t = 0.5, for `unnoise verify --generator`."""
-    return Thrown().generator(0.5)
+def operators():
+    """The forward generator at t = 0.5 with points of the line, for `unnoise verify --generator jump_leaf:operators`."""
+    x, h = torch.linspace(-12, 12, 481, dtype=torch.float64), 0.05
+    log_density = lambda y: -0.5 * (y[:, 0] - 0.4).square() / 0.8 + 0.2 * torch.sin(y[:, 0])  # noqa: E731
+    return Operators(Thrown().generator(0.5), x.unsqueeze(1), log_density, torch.full_like(x, h))

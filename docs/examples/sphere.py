@@ -17,9 +17,11 @@ Brownian motion from a point m has the density p_t(x | m) = sum_l (2 l + 1)/(4 p
 
 from math import pi
 
+import numpy as np
 import torch
 
 import unnoise as un
+from unnoise.verify import Operators
 
 TERMS = 40  # of the series; from t = 0.05 on they leave out 1e-16
 SPEED = 4.0  # g^2: time runs from 0 to 1, and Brownian motion from 0 to 4
@@ -82,18 +84,20 @@ class Sphere(un.Space):
 
 
 def ordinary(phi, x):
-    """D phi and the columns of its Hessian in R^3, by autograd."""
+    """D phi and the columns of its Hessian in R^3, by autograd; differentiable again where x is, for a reversed drift holds
+    a score, and its adjoint the derivative of that."""
     with torch.enable_grad():
-        x = x.detach().clone().requires_grad_()
+        again = x.requires_grad
+        x = x if again else x.detach().clone().requires_grad_()
         value = phi(x)
         if not value.requires_grad:
             return torch.zeros_like(x), [torch.zeros_like(x)] * 3
         slope = torch.autograd.grad(value.sum(), x, create_graph=True)[0]
         columns = [
-            torch.autograd.grad(slope[:, k].sum(), x, retain_graph=True)[0] if slope.requires_grad else 0 * x
+            torch.autograd.grad(slope[:, k].sum(), x, None, True, again)[0] if slope.requires_grad else 0 * x
             for k in range(3)
         ]
-        return slope.detach(), columns
+        return slope if again else slope.detach(), columns
 
 
 def surface(phi, x):
@@ -154,5 +158,14 @@ class Exact(un.AnyDenoiser):
 
 
 def generator():
-    """For `unnoise verify --generator sphere:generator`."""
     return Brownian().generator(0.5)
+
+
+def operators():
+    """For `unnoise verify --generator sphere:operators`: points at Gauss's heights and even angles, with their weights."""
+    z, w = (torch.as_tensor(v) for v in np.polynomial.legendre.leggauss(24))
+    angle = torch.arange(48, dtype=torch.float64) * 2 * pi / 48
+    ring = (1 - z.square()).sqrt().unsqueeze(1)
+    x = torch.stack([ring * angle.cos(), ring * angle.sin(), z.unsqueeze(1).expand(-1, 48)], -1)
+    weights = (w.unsqueeze(1) * (2 * pi / 48)).expand(-1, 48)
+    return Operators(generator(), x.reshape(-1, 3), lambda y: Brownian().log_marginal(y, 0.2), weights.flatten())

@@ -54,6 +54,13 @@ def test_the_parts_of_the_pages_pass(option, monkeypatch, capsys):
     assert sum(row["verdict"] == "ok" for row in rows) >= 3
 
 
+@pytest.mark.parametrize("path", ["sphere:operators", "jump_leaf:operators"])
+def test_generators_on_spaces_of_ones_own(path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "examples"))
+    rows = list(OWN["generator"](path, False))
+    assert rows and all(row.verdict == "ok" for row in rows)
+
+
 def test_every_option_has_a_part_and_a_page():
     assert set(PARTS) | {"process"} == set(OWN)
     page = (ROOT / "docs" / "verify.md").read_text(encoding="utf-8")
