@@ -29,6 +29,9 @@ test: lint
 conformance: setup
 	$(BIN)/pytest -n auto --dist worksteal -m conformance
 
+campaign: setup
+	$(BIN)/pytest -n auto --dist worksteal -m campaign
+
 bench: bench-families
 	$(BIN)/python benchmarks/bound_speed.py
 
