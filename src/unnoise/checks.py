@@ -7,8 +7,7 @@ read: while `torch.compile` traces, or inside of `torch.func.vmap`.  `with check
 Within a step (`remembering`) a tensor is looked at once, however many entrances it passes.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from threading import local
 from typing import Any
 
@@ -44,18 +43,17 @@ class _Step(local):
 _step = _Step()
 
 
-@contextmanager
-def remembering() -> Iterator[None]:
+class remembering:
     """For the length of a `with`, what is found of a tensor is kept with it: that it is right, or a schedule's values at
     its times.  Nothing may be written over meanwhile."""
-    if _step.values is not None:
-        yield
-        return
-    _step.values = {}
-    try:
-        yield
-    finally:
-        _step.values = None
+
+    def __enter__(self) -> None:
+        self.outer = _step.values
+        if self.outer is None:
+            _step.values = {}
+
+    def __exit__(self, *error: object) -> None:
+        _step.values = self.outer
 
 
 def memory() -> dict[Any, Any] | None:

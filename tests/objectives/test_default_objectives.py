@@ -94,7 +94,7 @@ def test_draws_of_a_process_that_says_nothing_are_taken_to_jump():
             super().__init__()
             self.inner = un.Gaussian((1,), un.schedules.Learned(hidden=3))
 
-    with pytest.raises(ValueError, match="Learned has a learned schedule.*no unbiased gradient"):
+    with pytest.raises(ValueError, match="Learned: a learned schedule.*no unbiased gradient.*reparametrised = True"):
         un.Objective(Guess(Learned()), decoder=AsGaussian())
 
     class Smooth(Learned):

@@ -74,8 +74,9 @@ def _refuse_jumping(process: Process) -> None:
     for _, leaf in leaves_of(process):
         if not leaf.reparametrised and any(p.requires_grad for p in leaf.parameters()):
             raise ValueError(
-                f"{type(leaf).__name__} has a learned schedule of categories or counts, which has no unbiased gradient "
-                f"through drawn states: use exact=True, or count-based times on Masking"
+                f"{type(leaf).__name__}: a learned schedule of categories or counts has no unbiased gradient through drawn "
+                f"states: use exact=True, or count-based times on Masking (a process whose draws move smoothly with its "
+                f"schedule says so, reparametrised = True)"
             )
 
 

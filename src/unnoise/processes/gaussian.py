@@ -97,10 +97,11 @@ class Gaussian(Process):
         if own and isinstance(t, float) and t == 1.0:
             x0 = self.space.check(x0, "x0")
             last = torch.ones(1, dtype=torch.float64, device=x0.device)
-            alpha, sigma = self.schedule.alpha(last), self.schedule.sigma(last)
+            alpha = self.schedule.alpha(last)
+            if may_read(x0) and not alpha.requires_grad and not alpha.any().item():
+                return torch.zeros(len(x0), dtype=x0.dtype)
+            sigma = self.schedule.sigma(last)
             if not (alpha.requires_grad or sigma.requires_grad):
-                if may_read(x0) and not alpha.any().item():
-                    return torch.zeros(len(x0), dtype=x0.dtype)
                 mean = self.coefficient(alpha, x0) * x0
                 return sum_coordinates(0.5 * (self.whiten(mean) / self.coefficient(sigma, x0)).square())
         return super().prior_kl(x0, t)
