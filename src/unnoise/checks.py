@@ -7,7 +7,8 @@ read: while `torch.compile` traces, or inside of `torch.func.vmap`.  `with check
 Within a step (`remembering`) a tensor is looked at once, however many entrances it passes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from threading import local
 from typing import Any
 

@@ -94,7 +94,7 @@ class Gaussian(Process):
     def prior_kl(self, x0: Tree, t: Tree = 1.0) -> Tensor:
         """At t = 1 the two laws differ in their means alone, and |mean/sigma|^2/2 is left: nothing, where alpha_1 = 0."""
         own = type(self).prior is Gaussian.prior and type(self).marginal is Gaussian.marginal
-        if own and isinstance(t, float) and t == 1.0:
+        if own and isinstance(t, float) and t >= 1.0:  # the last time
             x0 = self.space.check(x0, "x0")
             last = torch.ones(1, dtype=torch.float64, device=x0.device)
             alpha = self.schedule.alpha(last)
