@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.samplers.test_control import ALL, MASKED, MIXED, NUMBERS, UNIFORM, leaves, same
+from test_control import ALL, MASKED, MIXED, NUMBERS, UNIFORM, leaves, same
 from torch import nn
 
 import unnoise as un
