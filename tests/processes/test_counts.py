@@ -574,5 +574,5 @@ def test_errors_name_value_and_remedy(act, error, message):
 
 def test_a_learned_schedule_needs_exact_expectations():
     learned = un.Thinning((1,), un.schedules.Learned(), immigration=1.0)
-    with pytest.raises(ValueError, match="categories or counts, which has no unbiased gradient"):
+    with pytest.raises(ValueError, match="categories or counts has no unbiased gradient"):
         un.Objective(un.Denoiser(Constant(2), learned))
