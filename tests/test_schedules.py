@@ -415,3 +415,16 @@ def test_from_sde_learns_its_drift():
     slope = float((u * mp.exp(-2 * r * u) - variance) / r)
     gradient = torch.autograd.grad(schedule.sigma(t).square().sum(), parameter)[0].item()
     assert gradient == pytest.approx(slope, rel=1e-12)
+
+
+def test_numbers_follow_their_schedule():
+    """What a schedule keeps between steps goes with the first attribute that is set, and is never kept of tensors."""
+    schedule = Polynomial(2.0)
+    assert schedule.numbers(0.5) == (0.75, 0.25)
+    schedule.power = 1.0
+    assert schedule.numbers(0.5) == (0.5, 0.5)
+    scale = torch.tensor(1.0, requires_grad=True)
+    assert Custom(lambda t: 1 - scale * t, lambda t: scale * t).numbers(0.5) is None
+    assert Learned().numbers(0.5) is None
+    schedule.register_buffer("table", torch.ones(2))
+    assert schedule.numbers(0.5) is None

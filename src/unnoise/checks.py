@@ -86,8 +86,8 @@ def _batched(x: Tensor) -> bool:
 
 def within(x: Tensor, low: float, high: float) -> bool:
     """Whether all values lie in [low, high]; NaN lies nowhere."""
-    x = x.detach() if x.requires_grad else x
-    return low <= x.min().item() and x.max().item() <= high
+    least, most = torch.aminmax(x.detach() if x.requires_grad else x)
+    return low <= least.item() and most.item() <= high
 
 
 def unread(x: Tensor, reader: object) -> bool:

@@ -64,6 +64,9 @@ def _std(decoder: Decoder, process: Process, x0: Tensor, eps: float) -> Tensor:
     """sigma/alpha at the cut-off, to multiply x_0."""
     if not isinstance(process, Gaussian):
         raise _refuse(decoder, process)
+    numbers = process.schedule.numbers(eps)
+    if numbers is not None:
+        return torch.full((1,) * x0.ndim, numbers[1] / numbers[0], dtype=x0.dtype, device=x0.device)
     t = torch.full((x0.shape[0],), eps, dtype=torch.float64, device=x0.device)
     return process.coefficient(process.schedule.sigma(t) / process.schedule.alpha(t), x0)
 
@@ -75,7 +78,7 @@ class GaussianDecoder(Decoder):
     def nll(self, process, prediction, x0, x_eps, eps):
         std = _std(self, process, x0, eps)
         if not self.needs_network:  # E over x_eps of the Gaussian's own surprise
-            surprise = sum_coordinates((std.log() + 0.5 * log(2 * pi * e)).expand_as(x0))
+            surprise = sum_coordinates((std.log() + 0.5 * log(2 * pi * e)).expand(-1, *x0.shape[1:])).expand(len(x0))
             return surprise if process.covariance is None else surprise + process.covariance.log_det_root
         return -Normal(prediction.to(Clean).value, std, process.covariance).log_prob(x0)
 

@@ -96,10 +96,11 @@ class Gaussian(Process):
         own = type(self).prior is Gaussian.prior and type(self).marginal is Gaussian.marginal
         if own and isinstance(t, float) and t >= 1.0:  # the last time
             x0 = self.space.check(x0, "x0")
+            ends = self.schedule.numbers(1.0)
+            if ends is not None and ends[0] == 0.0:
+                return torch.zeros(len(x0), dtype=x0.dtype, device=x0.device)
             last = torch.ones(1, dtype=torch.float64, device=x0.device)
             alpha = self.schedule.alpha(last)
-            if may_read(x0) and not alpha.requires_grad and not alpha.any().item():
-                return torch.zeros(len(x0), dtype=x0.dtype)
             sigma = self.schedule.sigma(last)
             if not (alpha.requires_grad or sigma.requires_grad):
                 mean = self.coefficient(alpha, x0) * x0

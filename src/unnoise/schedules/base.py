@@ -83,7 +83,23 @@ def rounded_step(function):
 class Schedule(nn.Module):
     """Base of all schedules.  A family answers `exact_alpha` and `exact_sigma` for float64 times; the rest has defaults."""
 
+    plain = False  # whether its values follow from its attributes, numbers all of them
     shape: tuple[int, ...] = ()  # () for one schedule, the coordinates' shape where each has its own
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        self.__dict__.pop("_numbers", None)
+
+    def numbers(self, t: float) -> tuple[float, float] | None:
+        """(alpha, sigma) at a time that is asked for in every step, such as the cut-off.  A `plain` schedule keeps them
+        until an attribute is set; None where they may change otherwise."""
+        if not self.plain or torch.compiler.is_compiling() or self._parameters or self._buffers or self._modules:
+            return None
+        kept = self.__dict__.setdefault("_numbers", {})
+        if t not in kept:
+            exact = torch.tensor([t], dtype=torch.float64)
+            kept[t] = (self.exact_alpha(exact).item(), self.exact_sigma(exact).item())
+        return kept[t]
 
     @property
     def _learned(self) -> bool:

@@ -61,6 +61,8 @@ class SubVP(LinearBeta):
 class _Preserving(Schedule):
     """sigma^2 = 1 - alpha^2, from the variance that a step adds: sigma^2_{t|s} = 1 - alpha^2_{t|s}."""
 
+    plain = True
+
     @abstractmethod
     def _step(self, s: Tensor | float, t: Tensor) -> Tensor:
         """sigma^2_{t|s}."""

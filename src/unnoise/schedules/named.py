@@ -11,6 +11,8 @@ from unnoise.schedules.base import Schedule, rounded
 class Linear(Schedule):
     """alpha = 1 - t, sigma = t: the straight path of flow matching, and linear masking."""
 
+    plain = True
+
     def exact_alpha(self, t):
         return 1 - t
 
@@ -36,6 +38,8 @@ class Linear(Schedule):
 class Cosine(Schedule):
     """alpha = cos(pi t/2), sigma = sin(pi t/2)."""
 
+    plain = True
+
     def exact_alpha(self, t):
         return torch.sin(pi / 2 * torch.rsub(t, 1))
 
@@ -60,6 +64,8 @@ class Cosine(Schedule):
 
 class Polynomial(Schedule):
     """alpha = 1 - t^power, sigma = t^power."""
+
+    plain = True
 
     def __init__(self, power: float = 2.0):
         super().__init__()
@@ -93,6 +99,8 @@ class Polynomial(Schedule):
 
 class LinearBeta(Schedule):
     """Variance preserving with rate b(t) = b_min + t (b_max - b_min): log alpha = -int b/2, sigma^2 = 1 - alpha^2."""
+
+    plain = True
 
     def __init__(self, beta_min: float = 0.1, beta_max: float = 20.0):
         super().__init__()
@@ -145,6 +153,8 @@ class LinearBeta(Schedule):
 
 class _Exploding(Schedule):
     """alpha = 1: noise is added and the signal stays."""
+
+    plain = True
 
     def __init__(self, sigma_min: float, sigma_max: float):
         super().__init__()
@@ -220,6 +230,8 @@ class EDM(_Exploding):
 
 class LogSNRLinear(Schedule):
     """Variance preserving with log_snr linear in t, from `high` (data) to `low` (noise)."""
+
+    plain = True
 
     def __init__(self, high: float = 13.3, low: float = -5.0):
         super().__init__()

@@ -16,6 +16,8 @@ A frozen generator moves x to x + h b + sqrt(h a) z, and with jumps to anywhere 
 A space whose points are numbers but that closes on itself (an angle) subclasses this one and says `project`.
 """
 
+from math import isfinite
+
 import torch
 from torch import Tensor
 
@@ -52,7 +54,7 @@ class Euclidean(ArraySpace):
             raise TypeError(
                 f"{name} has dtype {x.dtype}, but a {type(self).__name__} space holds floats: pass {name}.float()"
             )
-        if unread(x, self) and not within(x, -LARGEST, LARGEST):
+        if unread(x, self) and not isfinite(x.detach().sum().item()) and not within(x, -LARGEST, LARGEST):
             i = (~x.isfinite()).nonzero()[0].tolist()
             raise ValueError(f"{name}{i} is {x[tuple(i)].item()}; drop or impute non-finite values first")
         return x
