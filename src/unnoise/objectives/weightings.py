@@ -317,7 +317,7 @@ class CrossEntropy(Weighting):
 class LeafWeightings(Weighting):
     """A weighting per leaf of a product; leaves not named keep the bound."""
 
-    def __init__(self, **leaves: Weighting):
+    def __init__(self, /, **leaves: Weighting):
         self.leaves = leaves
 
     def _each(self, prediction: Prediction) -> list[tuple[str, Prediction, Weighting]]:
