@@ -19,11 +19,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 Condition = Mapping[str, Any]
-RESERVED = ("x", "t", "x_t", "previous")  # what a network is given already
+RESERVED = ("self", "x", "t", "x_t", "previous")  # what a network is given already
 
 
 class Shared:
@@ -67,10 +68,15 @@ def _check(value: Any, rows: int, place: str) -> None:
             f"{place} has shape {tuple(value.shape)}, but there are {rows} rows: a tensor has one entry per row; "
             f"mark what all rows share, un.Shared(...)"
         )
-    elif isinstance(value, list | tuple) and any(isinstance(part, Tensor) for part in value):
+    elif isinstance(value, list | tuple) and any(isinstance(part, Tensor | np.ndarray) for part in value):
         raise TypeError(
             f"{place} is a {type(value).__name__} of tensors, whose rows would not be found: pass a dict of them, or mark "
             f"what all rows share, un.Shared(...)"
+        )
+    elif isinstance(value, np.ndarray) and value.ndim:
+        raise TypeError(
+            f"{place} is an array of numpy, whose rows would not be found: pass torch.as_tensor(...), or mark what all rows "
+            f"share, un.Shared(...)"
         )
 
 

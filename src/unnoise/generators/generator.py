@@ -61,6 +61,11 @@ class Generator:
 
     def coordinate(self, path: Path, k: int) -> "Generator":
         """L^(k): the part of the generator that moves one coordinate of one leaf (eq:generator-dimensional-sum)."""
+        spaces = dict(tree_leaves(self.space))
+        if path not in spaces:
+            raise ValueError(f"there is no leaf {path!r}: choose from {list(spaces)}")
+        if not 0 <= k < spaces[path].dimension:
+            raise ValueError(f"k = {k}, but {spaces[path]} has the coordinates 0 ... {spaces[path].dimension - 1}")
 
         def local(x: Tree) -> Tree:
             data = self.local(x)

@@ -9,7 +9,7 @@ A network that is to be chosen by name for a process, `unnoise train --network N
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -27,6 +27,8 @@ def register(configuration: type, needs: Callable[[Process], dict[str, Any]] | N
     """Decorate a network class with the dataclass it is built from; its name is the class's.  The same class may be made
     again, as in a notebook; another of that name is refused, for saved runs would load it.  `needs` are the fields that a
     process decides."""
+    if not (isinstance(configuration, type) and is_dataclass(configuration)):
+        raise TypeError(f"{configuration!r} is no dataclass: write @register(Options) above the class, Options a dataclass")
 
     def add(network: Class) -> Class:
         _, known = REGISTRY.get(network.__name__, (None, network))

@@ -40,6 +40,7 @@ from unnoise.processes import Process
 from unnoise.shapes import Tree
 from unnoise.tree import batch_size, first_leaf
 
+TAKEN = ("prior", "diffusion", "reconstruction", "total", "loss")  # names of what a bound has already
 Encoder = Callable[[Any, NoiseSource, dict[str, Any]], tuple[Tree, dict[str, Tensor]]]
 
 
@@ -48,6 +49,8 @@ def _times_for(denoiser: AnyDenoiser, times: Times | None, exact: bool) -> Times
     process, chain = denoiser.process, denoiser.process.grid is not None
     if times is None:
         times = (Grid() if chain else Quadrature()) if exact else default_times(process)
+    if times.draws < 1:
+        raise ValueError(f"{type(times).__name__} has draws = {times.draws}: at least one time per row is needed")
     times = times.on_chain() if chain else times
     if exact and times.draws_state:
         raise ValueError("an exact expectation over x_t needs times without drawn states: use Quadrature()")
@@ -168,7 +171,20 @@ class Objective(nn.Module):
         if self.encoder is not None:
             x0, added = self.encoder(x0, noise.at("encoder"), given)
             x0 = space.check(x0, "x0, as encoded,")
+            _check_added(added, batch_size(x0), leaf.shape[0])
         return x0, noise, given, added
+
+
+def _check_added(added: Any, encoded: int, rows: int) -> None:
+    """The encoder's terms stand beside the bound's own, a number per row."""
+    if encoded != rows:
+        raise ValueError(f"the encoder made {encoded} rows of {rows}: a bound has as many as the data")
+    for name, value in added.items():
+        if name in TAKEN:
+            raise ValueError(f"the encoder names a term {name!r}, which a bound has already: choose another name")
+        shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        if shape != (rows,):
+            raise ValueError(f"the encoder's term {name!r} is {shape}: return a tensor with one number per row, ({rows},)")
 
 
 def _with(loss: Tensor, added: dict[str, Tensor]) -> Tensor:

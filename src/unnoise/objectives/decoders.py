@@ -171,7 +171,7 @@ class ExactDecoder(Decoder):
 
 
 class LeafDecoders(Decoder):
-    def __init__(self, **leaves: Decoder):
+    def __init__(self, /, **leaves: Decoder):
         self.leaves = leaves
         self.needs_network = any(decoder.needs_network for decoder in leaves.values())
         self.needs_state = any(decoder.needs_state for decoder in leaves.values())

@@ -40,6 +40,8 @@ class Observed(Objective):
         super().__init__(denoiser, **options)
         if len(self.leaves) < 2:
             raise TypeError("leaves are observed in a product of at least two: use Objective")
+        if denoiser.process.grid is not None:
+            raise TypeError("leaves are observed at any time, which a chain's grid leaves out: use Objective, or no chain")
         if self.exact or (self.times.draws_state and not isinstance(self.times, MixedTimes)):
             raise ValueError(
                 "observed leaves are drawn with the times: use MixedTimes(), Importance() or Stratified() times"

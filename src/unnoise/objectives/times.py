@@ -44,6 +44,12 @@ class Visits:
     x_t: Tree | None = None
 
 
+def redefined(cls: type, base: type) -> set[str]:
+    """What a class says itself, or by a class that it mixes in from outside the family of `base`."""
+    inherited = {kind for parent in cls.__bases__ if issubclass(parent, base) for kind in parent.__mro__}
+    return {name for kind in cls.__mro__ if kind not in inherited for name in vars(kind)}
+
+
 class Times:
     """A rule of one's own says `draw` and `density`, and its weights follow."""
 
@@ -57,7 +63,7 @@ class Times:
         """What a rule redefines, it answers for: weights of its own, or draws without their density, are those of no bound
         unless it says so; and what follows from a method that it redefines follows anew."""
         super().__init_subclass__(**options)
-        own = set(vars(cls))
+        own = redefined(cls, Times)
         for name, source in (("draw_all", "draw"), ("inverse_density", "density")):
             if source in own and name not in own:
                 setattr(cls, name, vars(Times)[name])
@@ -108,7 +114,7 @@ class JointTimes(Times):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        own = set(vars(cls))
+        own = redefined(cls, Times)
         says = [name in own for name in ("draw_joint", "density_ratio")]
         if any(says) and "draw_weighted" not in own:
             cls.draw_weighted = JointTimes.draw_weighted  # type: ignore[method-assign]

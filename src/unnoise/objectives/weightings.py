@@ -44,6 +44,7 @@ from unnoise.generators import divergence
 from unnoise.laws import sum_coordinates
 from unnoise.objectives.batches import gathered, rank
 from unnoise.objectives.closed_forms import rate, squared_error_weight, visits_all
+from unnoise.objectives.times import redefined
 from unnoise.predictions import (
     Clean,
     ContinuousPrediction,
@@ -69,6 +70,17 @@ class Weighting(ABC):
     is_bound = False  # whether it is the bound, and nothing else
     bound_share = 0.0  # how much of the bound is in it, with its other terms
     even = False  # whether it is about as large at all times, so that these are drawn evenly
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A rate of its own makes another weighting of the bound: no bound, and no share of it, unless it says so."""
+        super().__init_subclass__(**options)
+        own = redefined(cls, Weighting)
+        for name in ("rate", "step"):  # they follow from the leaf's
+            if "leaf_rate" in own and name not in own:
+                setattr(cls, name, vars(Weighting)[name])
+        if own & {"rate", "step", "leaf_rate", "concerns"}:
+            cls.is_bound = cls.is_bound if "is_bound" in own else False
+            cls.bound_share = cls.bound_share if "bound_share" in own else 0.0
 
     def rate(
         self, prediction: Prediction, process: Process, x0: Tree, fast: bool = True, free: Tensor | None = None
@@ -245,7 +257,7 @@ class Balanced(Weighting):
         return isinstance(prediction, ContinuousPrediction)
 
     def leaf_rate(self, prediction, process, x0, fast, free=None):
-        own = rate(prediction, process, x0, fast)
+        own = rate(prediction.at(prediction.t.clamp_max(LAST)), process, x0, fast)
         error = V().leaf_rate(prediction, process, x0, fast)
         usual_error = usual(prediction.t, error.detach(), float(process.space.dimension), free)
         return (own + self.late * error) / usual_error.clamp_min(SMALLEST)
@@ -305,7 +317,7 @@ class CrossEntropy(Weighting):
 class LeafWeightings(Weighting):
     """A weighting per leaf of a product; leaves not named keep the bound."""
 
-    def __init__(self, **leaves: Weighting):
+    def __init__(self, /, **leaves: Weighting):
         self.leaves = leaves
 
     def _each(self, prediction: Prediction) -> list[tuple[str, Prediction, Weighting]]:

@@ -257,6 +257,9 @@ def _(prediction: CountPrediction, by):
 
 @tilt.register(Energy)
 def _(prediction: Energy, by):
+    if not callable(by):
+        raise TypeError(f"an Energy is tilted by a function of (states, rows), not a {type(by).__name__}")
+
     def total(x: Tree, rows: Tensor | None) -> Tensor:
         return prediction.function(x, rows) + by(x, rows)
 

@@ -102,6 +102,8 @@ class Prediction(Reversal):
 
     def with_value(self: Kind, value: Any) -> Kind:
         """The same kind at the same state and time, with another value (a dict by leaf on a product)."""
+        if not hasattr(self, "value"):
+            raise TypeError(f"a {type(self).__name__} has no value to put another in the place of")
         own = copy(self)
         own.value = value  # type: ignore[attr-defined]
         return own

@@ -120,6 +120,8 @@ class Energy(Prediction):
 
     def with_value(self, value: Function) -> Any:
         """Another function."""
+        if not callable(value):
+            raise TypeError(f"the value of an Energy is a function of (states, rows), not a {type(value).__name__}")
         return type(self)(value, self.process, self.x_t, self.t, self.variance)
 
     def at(self, t: Tree) -> Any:

@@ -143,7 +143,10 @@ def _refuse(kind: Any, process: Process, why: str) -> TypeError:
     name = kind.__name__ if isinstance(kind, type) else repr(kind)
     if admitted_kinds.dispatch(type(process)) is admitted_kinds.dispatch(object):
         return _unknown("admitted_kinds", process)
-    *others, last = [other.__name__ for other in admitted_kinds(process)]
+    admitted = [other.__name__ for other in admitted_kinds(process)]
+    if not admitted:
+        return TypeError(f"predicts = {name} {why}, and no kind is admitted: pass one whose misfit(process) is None")
+    *others, last = admitted
     return TypeError(f"predicts = {name} {why}: choose {', '.join(others) + ' or ' if others else ''}{last}")
 
 

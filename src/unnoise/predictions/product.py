@@ -27,6 +27,9 @@ class ProductPrediction(ProductReversal, Prediction):
 
     def with_value(self, value: dict[str, Tree]) -> Any:
         """The leaves that are named get other values."""
+        unknown = [name for name in value if name not in self.leaves]
+        if unknown:
+            raise ValueError(f"there is no leaf {unknown} to give a value; the leaves are {list(self.leaves)}")
         leaves = {name: leaf.with_value(value[name]) if name in value else leaf for name, leaf in self.leaves.items()}
         return type(self)(leaves, self.process, self.x_t, self.t)
 

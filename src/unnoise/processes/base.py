@@ -143,5 +143,7 @@ class Conditioned(Reversal):
 
 def spread_times(t: Tree, rows: int, wanted: int) -> Tree:
     """Times of a batch for one in which every row stands several times over."""
+    if isinstance(t, dict):
+        return {name: spread_times(own, rows, wanted) for name, own in t.items()}
     one_each = isinstance(t, Tensor) and t.ndim and len(t) == rows
     return t.repeat_interleave(wanted // rows) if one_each and wanted != rows else t

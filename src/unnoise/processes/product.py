@@ -24,7 +24,7 @@ NODES = 5_000_000  # nodes that `support` agrees to lay out
 class Product(Process):
     """`Product(age=Gaussian((1,)), job=Uniform(size=12))`: a process whose states are dicts; nests to any depth."""
 
-    def __init__(self, **leaves: Any):
+    def __init__(self, /, **leaves: Any):
         super().__init__()
         for name, process in leaves.items():
             if not isinstance(process, Process):

@@ -107,10 +107,18 @@ class CorrectedTables(LinearTables):
     corrected: list[Coefficients]
 
 
+@dataclass(frozen=True)
+class Redone(Past):
+    """Beside the past: where the predictor led, by which states are known that were put in its place."""
+
+    led: Tensor | None = None
+
+
 class UniPC(Exponential):
     """A predictor through the last order - 1 clean predictions, corrected through one more once the next is known.
 
-    The correction takes no further call: the prediction at the uncorrected state serves both.  The last step has none.
+    The correction takes no further call: the prediction at the uncorrected state serves both.  The last step has none, nor
+    has one whose end a callback has changed: the run goes on from there.
     """
 
     def __init__(self, order: int = 3):
@@ -137,13 +145,25 @@ class UniPC(Exponential):
         """The steps i again, through their ends and the predictions known before; those of DDIM stay as they are."""
         return self.through(m, i, [i + 1 - n for n in range(known + 1)]) if known else Coefficients(0.0 * m.times[i], ())
 
+    def memory(self, problem, tables, x):
+        return Redone()
+
     def stage(self, problem, tables, prediction, state, i, k, noise):
         x, memory = state.x, state.memory
         past = (self.read(tables, prediction, x, i), *memory.values)
         again = tables.corrected[i - 1] if i else None
         if again is not None and again.weights:
-            x = combined(again, memory.x, past)
-        return state.to(combined(tables.table[i], x, past), Past(x, past[: self.degree]))
+            x = as_left(x, memory.led, combined(again, memory.x, past))
+        led = combined(tables.table[i], x, past)
+        return state.to(led, Redone(x, past[: self.degree], led))
+
+
+def as_left(x: Tensor, led: Tensor, corrected: Tensor) -> Tensor:
+    """Corrected, but for the rows that are no longer where the predictor led."""
+    if x is led:
+        return corrected
+    changed = (x != led).reshape(len(x), -1).any(1)
+    return torch.where(changed.reshape(-1, *[1] * (x.ndim - 1)), x, corrected)
 
 
 @dataclass(frozen=True)

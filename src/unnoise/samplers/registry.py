@@ -24,8 +24,10 @@ GROUP = "unnoise.samplers"
 _KNOWN: dict[str, type[Sampler]] = {}
 
 
-def register_sampler(name: str) -> Callable[[type[Any]], type[Any]]:
+def register_sampler(name: Any) -> Callable[[type[Any]], type[Any]]:
     """A decorator that makes a sampler known by a name."""
+    if not isinstance(name, str):
+        raise TypeError(f"{name!r} is no name: write @register_sampler('Mine') above the class")
 
     def register(kind: type[Any]) -> type[Any]:
         _put(name, kind)
@@ -59,7 +61,14 @@ def _asks(kind: type[Sampler]) -> bool:
 def _installed(name: str) -> None:
     """What an installed package has under this name becomes known."""
     for entry in entry_points(group=GROUP, name=name):
-        _put(name, entry.load())
+        try:
+            kind = entry.load()
+        except Exception as error:  # whatever a foreign module does wrong
+            raise ImportError(
+                f"an installed package offers the sampler {name!r}, and {entry.value} cannot be imported "
+                f"({type(error).__name__}: {error}): repair or remove the package"
+            ) from error
+        _put(name, kind)
 
 
 def method_named(name: str) -> Sampler:

@@ -28,6 +28,7 @@ reveal rate alone.
 """
 
 from abc import ABC, abstractmethod
+from copy import copy
 from dataclasses import dataclass
 from math import inf
 
@@ -44,6 +45,7 @@ from unnoise.samplers.reveal import Revealing, masking_of
 from unnoise.samplers.state import Memory, State
 from unnoise.samplers.tokens import Tokens
 from unnoise.shapes import Bool, Float
+from unnoise.tree import choose
 
 
 class Rule(ABC):
@@ -150,7 +152,10 @@ class ChangePlan(Memory):
     """Which coordinates of each row are masked, and which revealed, in every step.
 
     Of each step the flat positions are laid out beforehand, so that the loop does not ask the device how many there are.
+    It holds for the states `left` by the last step, and is made anew for others that are put in their place.
     """
+
+    left: Tensor | None = None
 
     def __init__(self, remask: list[Bool[Tensor, "batch *shape"]], reveal: list[Bool[Tensor, "batch *shape"]]):
         self.changes = remask, reveal
@@ -158,7 +163,13 @@ class ChangePlan(Memory):
         self.steps = list(zip(*both, strict=True))
 
     def rows(self, index: Tensor) -> "ChangePlan":
-        return ChangePlan(*[[step[index] for step in part] for part in self.changes])
+        some = ChangePlan(*[[step[index] for step in part] for part in self.changes])
+        return some if self.left is None else some.after(self.left[index])
+
+    def after(self, left: Tensor) -> "ChangePlan":
+        plan = copy(self)
+        plan.left = left  # type: ignore[misc]
+        return plan
 
 
 class Remasking(Revealing, OneStep):
@@ -196,14 +207,30 @@ class Remasking(Revealing, OneStep):
         """Whether each coordinate is masked or revealed."""
         return noise.at("whether").uniform(tuple(masked.shape[1:])) < torch.where(masked, reveal, sigma)
 
-    def plan(self, problem: Problem, chances: Tensor, x: Tensor) -> ChangePlan:
-        masked, remask, reveal = problem.process.movable(x), [], []
-        for i in range(problem.steps):
+    def plan(
+        self, problem: Problem, chances: Tensor, x: Tensor, old: ChangePlan | None = None, first: int = 0
+    ) -> ChangePlan:
+        """The changes from step number `first` on, where x stands; those before are past."""
+        masked = problem.process.movable(x)
+        remask, reveal = ([], []) if old is None else (part[:first] for part in old.changes)
+        for i in range(first, problem.steps):
             change = self.changes(problem.noise.at("plan", i), masked, *chances[:, i])
             remask.append(change & ~masked)
             reveal.append(change & masked)
             masked = masked ^ change
         return ChangePlan(remask, reveal)
+
+    def planned(self, problem: Problem, chances: Tensor, state: State, i: int) -> ChangePlan:
+        """The plan, made anew for rows in which other coordinates are masked than the last step left so."""
+        plan, x = state.memory, state.x
+        if plan.left is None or x is plan.left:
+            return plan
+        other = (problem.process.movable(x) != problem.process.movable(plan.left)).reshape(len(x), -1).any(1)
+        if not bool(other.any()):
+            return plan
+        new = self.plan(problem, chances, x, plan, i)
+        both = [zip(*parts, strict=True) for parts in zip(plan.changes, new.changes, strict=True)]
+        return ChangePlan(*[[choose(other, after, before) for before, after in part] for part in both])
 
     def stage(
         self, problem: Problem, tables: Tensor, prediction: Prediction, state: State, i: int, k: int, noise: NoiseSource
@@ -213,11 +240,13 @@ class Remasking(Revealing, OneStep):
         if self.rule.by_confidence:
             moved, memory = self._by_confidence(problem, tables[:, i], prediction, state, noise, u)
         else:
-            remask, reveal = memory.steps[i]  # type: ignore[union-attr]
+            memory = self.planned(problem, tables, state, i)
+            remask, reveal = memory.steps[i]
             moved = x.flatten().index_fill(0, remask, masking_of(problem.process).mask)
             if len(reveal):
                 moved = moved.scatter(0, reveal, self.tokens.draw(self.logits(prediction, reveal), u[reveal]))
             moved = moved.reshape(x.shape)
+            memory = memory.after(moved)
         return state.counted(moved, x).to(moved, memory)
 
     def _by_confidence(self, problem, chances, prediction, state, noise, u):

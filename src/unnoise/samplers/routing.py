@@ -130,7 +130,8 @@ class Routed(OneStep):
         return keep, renew
 
     def _by_score(self, tables, state, a, log_p, fresh, chance, i):
-        x, rows, denoised = state.x, len(state.x), state.memory.denoised
+        x, rows = state.x, len(state.x)
+        denoised = state.memory.denoised & (x.reshape(rows, -1) < log_p.shape[-1])  # a callback may have masked some again
         shown = torch.where(denoised, x.reshape(rows, -1), a.reshape(rows, -1))
         # a state that noise adds is no category: it is never denoised, and never shown
         score = log_p.reshape(rows, shown.shape[1], -1).gather(-1, shown.unsqueeze(-1)).squeeze(-1)

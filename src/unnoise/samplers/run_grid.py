@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import AnyDenoiser
-from unnoise.processes import Chain
+from unnoise.processes import Chain, Process
 from unnoise.samplers import grids
 from unnoise.samplers.base import Sampler
 from unnoise.samplers.defaults import default_steps
@@ -22,6 +22,7 @@ def grid_of(
 
     Rows that start at times of their own (`start` a tensor) share a grid from the highest of them, or the one given.
     """
+    start = checked_start(start)
     grid = grid.values if isinstance(grid, grids.GivenTimes) else grid
     rule = grid if isinstance(grid, grids.TimeGrid) else None
     times = None if grid is None or rule is not None else torch.as_tensor(grid, dtype=torch.float64)
@@ -34,12 +35,28 @@ def grid_of(
         return _given(denoiser, chain, steps, times)
     if chain is not None:
         return _chains_own(denoiser, chain, steps, rule)
-    high = float(start.max()) if isinstance(start, Tensor) and start.numel() else float(start)
+    high = float(start.max()) if isinstance(start, Tensor) and start.numel() else 1.0 if isinstance(start, Tensor) else start
     low = 0.0 if end is None else end
     if not 0 <= low < high <= 1:
         raise ValueError(f"start = {high:g}, end = {low:g}: sampling runs from noise to data, 0 <= end < start <= 1")
     count = default_steps(denoiser.process) if steps is None else steps
     return grids.checked((rule or grids.Even()).times(denoiser.process.base, count, high, low))
+
+
+def checked_start(start: Any) -> float | Tensor:
+    """One time for all rows, or a tensor with one for each."""
+    if isinstance(start, Tensor) and start.ndim:
+        return start
+    try:
+        return float(start)
+    except (TypeError, ValueError):
+        raise TypeError(f"start = {start!r}: pass a number, or a tensor with one time per row") from None
+
+
+def on_grid(process: Process, starts: Float[Tensor, "rows"]) -> None:
+    """A row enters a chain at one of its times, and at no other."""
+    if process.grid is not None:
+        cast(Chain, process).index(starts)
 
 
 def _refuse_ends(whose: str, start: float | Tensor, end: float | None) -> None:

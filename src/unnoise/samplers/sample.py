@@ -15,11 +15,11 @@ from unnoise.processes import Process
 from unnoise.samplers import grids
 from unnoise.samplers.adaptive import AdaptiveODE, no_flow
 from unnoise.samplers.base import Sampler, Stepping
-from unnoise.samplers.defaults import default_sampler
+from unnoise.samplers.defaults import Plan, default_sampler
 from unnoise.samplers.problem import Info, Problem
-from unnoise.samplers.run_grid import Grid, grid_of, steps_within
+from unnoise.samplers.run_grid import Grid, grid_of, on_grid, steps_within
 from unnoise.samplers.starts import checked_starts, staggered
-from unnoise.samplers.state import State, StopSampling, Told
+from unnoise.samplers.state import State, StopSampling, Told, lengths
 from unnoise.shapes import Int, Tree
 from unnoise.tree import batch_size, first_leaf, map_leaves
 
@@ -31,7 +31,9 @@ def seed_of(seed: int | None) -> int:
     return int(torch.randint(2**62, ())) if seed is None else int(seed)
 
 
-def refused(sampler: Sampler, process: Process) -> None:
+def refused(sampler: Any, process: Process) -> None:
+    if not isinstance(sampler, Sampler):
+        raise TypeError(f"sampler = {sampler!r} is no method: pass one, such as un.samplers.DDIM()")
     why = sampler.refuse(process)
     if why:
         raise TypeError(why)
@@ -55,6 +57,8 @@ def chosen(
         sampler = _adaptive(tolerance, sampler, process.base)
     if sampler is None:
         plan = default_sampler(process, _wanted(denoiser, steps, grid, calls))
+        if not isinstance(plan, Plan):
+            raise TypeError(f"the default_sampler of {type(process).__name__} returned {plan!r}: return Plan(method, steps)")
         sampler, steps = plan.sampler, plan.steps if grid is None and calls is None else steps
     refused(sampler, process.base)
     if calls is not None:
@@ -87,10 +91,13 @@ def _adaptive(tolerance: float, sampler: Sampler | None, process: Process) -> Sa
     return AdaptiveODE(rtol=tolerance, atol=tolerance)
 
 
-def row_numbers(rows: Tensor | None, first: int, count: int, device: torch.device | str) -> Int[Tensor, "rows"]:
+def row_numbers(rows: Any, first: int, count: int, device: torch.device | str) -> Int[Tensor, "rows"]:
     """Which samples these are."""
     if rows is None:
         return torch.arange(first, first + count, device=device)
+    rows = torch.as_tensor(rows)
+    if rows.dtype.is_floating_point:
+        raise TypeError(f"rows has dtype {rows.dtype}, but samples are numbered by whole numbers: pass rows.long()")
     if len(rows) != count or first:
         raise ValueError(f"rows has {len(rows)} numbers and first = {first}: pass one number for each of {count} samples")
     return rows
@@ -111,7 +118,23 @@ def gone_on(new: Any, state: State, sampler: Sampler, process: Process) -> State
             f"the callback returned {batch_size(new.x)} rows, but the run has {batch_size(state.x)}: as many go on as there "
             f"are; run others by themselves, un.sample(x=...)"
         )
+    if not isinstance(state, Told):
+        _check_memory(new, state)
     return new
+
+
+def _check_memory(new: State, state: State) -> None:
+    """What a method remembers goes on with the rows that it belongs to."""
+    if type(new.memory) is not type(state.memory):
+        raise TypeError(
+            f"the callback returned a state that remembers {type(new.memory).__name__}, but the method goes on from "
+            f"{type(state.memory).__name__}: return dataclasses.replace(state, x=...) or state.rows(index)"
+        )
+    rows, kept = batch_size(new.x), lengths(new.memory)
+    if kept - {rows}:
+        raise ValueError(
+            f"the callback returned {rows} rows with a memory of {sorted(kept)}: exchange both together, state.rows(index)"
+        )
 
 
 def sample(
@@ -161,6 +184,7 @@ def sample(
         starts = None
         if isinstance(start, Tensor) and start.ndim:
             starts = checked_starts(start, problem.times, batch_size(x))
+            on_grid(denoiser.process, starts)
         if batch_size(x) == 0:
             problem.info.trajectory = [x] * len(problem.times) if trajectory else None
             return x, problem.info

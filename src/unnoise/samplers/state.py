@@ -28,8 +28,18 @@ class Memory:
         return replace(self, **{field.name: _rows(getattr(self, field.name), index) for field in fields(self)})
 
 
-def _rows(value: Any, index: Tensor) -> Any:
+def lengths(value: Any) -> set[int]:
+    """The numbers of rows that the tensors of a memory have: a single one, if they belong together."""
     if isinstance(value, Tensor):
+        return set(value.shape[:1])
+    if isinstance(value, Memory):
+        value = tuple(getattr(value, field.name) for field in fields(value))
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else ()
+    return {n for part in parts for n in lengths(part)}
+
+
+def _rows(value: Any, index: Tensor) -> Any:
+    if isinstance(value, Tensor) and value.ndim:
         return value[index]
     if isinstance(value, Memory):
         return value.rows(index)

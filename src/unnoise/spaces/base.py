@@ -36,7 +36,7 @@ from unnoise.checks import Unanswered
 from unnoise.laws import LOG_ZERO, finite_or_inf
 from unnoise.noise import NoiseSource
 from unnoise.shapes import Float, Int, Tree
-from unnoise.spaces.local import JumpKernel, Local
+from unnoise.spaces.local import JumpKernel, Local, unmatched
 
 ENUMERABLE = 100_000  # states of a space that `states()` agrees to list
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
@@ -213,4 +213,13 @@ def kernel_divergence(true: JumpKernel | None, model: JumpKernel | None, x: Tens
         log_model = model.log_rate(here, there).reshape(len(x), n)
     weight = log_weight.exp()
     terms = log_model.exp() - log_true.exp() + log_true.exp() * (log_true - log_model)
-    return finite_or_inf((weight * terms).sum(1).double(), 1e20)
+    total = (weight * terms).sum(1).double()
+    if model is not None:
+        total = total + missed_rate(model, x, y, (weight * log_model.exp()).sum(1))
+    return torch.where(unmatched(weight * log_true.exp(), log_model).any(1), torch.inf, finite_or_inf(total, 1e20))
+
+
+def missed_rate(model: JumpKernel, x: Tensor, y: Tensor, seen: Float[Tensor, "batch"]) -> Tensor | float:
+    """What the model jumps beside the nodes y, at which a rate `seen` was counted: it has nodes of its own."""
+    own, rates = model.rates(x)
+    return 0.0 if own.shape == y.shape and torch.equal(own, y) else rates.sum(1) - seen

@@ -164,7 +164,7 @@ def drift_divergence(true: Local, model: Local) -> Float[Tensor, "batch"]:
     if true.covariance is not None:
         gap = true.covariance.whiten(gap)
     if true.diffusion is None:
-        return sum_coordinates(torch.where(gap == 0, 0.0, torch.inf).expand_as(gap))
+        return sum_coordinates(torch.zeros_like(gap).masked_fill(gap != 0, torch.inf))
     a = true.diffusion.expand_as(gap)
     quotient = torch.where(gap == 0, 0.0, 0.5 * gap.square() / torch.where(a == 0, 1.0, a))
     return sum_coordinates(torch.where((a == 0) & (gap != 0), torch.inf, quotient))

@@ -25,7 +25,7 @@ from torch import Tensor
 from unnoise.covariance import Covariance
 from unnoise.laws import LOG_ZERO, draw_categories
 from unnoise.noise import NoiseSource
-from unnoise.shapes import Float, Int
+from unnoise.shapes import Bool, Float, Int
 
 
 class JumpKernel(ABC):
@@ -149,4 +149,10 @@ def without_self(log_rates: Float[Tensor, "*batch size"], x: Int[Tensor, "*batch
 def jump_divergence(log_true: Tensor, log_model: Tensor) -> Tensor:
     """sum_y [R_m - R_0 + R_0 log(R_0/R_m)] over the last axis (eq:discrete-combined, eq:discrete-elbo-expanded-step)."""
     true, model = log_true.exp(), log_model.exp()
-    return (model - true + true * (log_true - log_model)).sum(-1)
+    total = (model - true + true * (log_true - log_model)).sum(-1)
+    return torch.where(unmatched(true, log_model).any(-1), torch.inf, total)
+
+
+def unmatched(true: Tensor, log_model: Tensor) -> Bool[Tensor, "..."]:
+    """Where the true process jumps, however rarely, and the model never does."""
+    return (true > 0) & (log_model <= LOG_ZERO / 2)

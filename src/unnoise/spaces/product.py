@@ -16,7 +16,7 @@ class ProductSpace(Space):
 
     reference = "the product of the leaves' measures"
 
-    def __init__(self, **leaves: Space):
+    def __init__(self, /, **leaves: Space):
         if not leaves:
             raise ValueError("a product needs at least one leaf")
         self._leaves = leaves
