@@ -1,4 +1,4 @@
-"""Kernels and clean laws from ratios, rates and plug-in posteriors: one model in the bound, the likelihood and the samples."""
+"""Kernels and clean laws from ratios, rates and plug-in posteriors: one model in bound, likelihood and samples."""
 
 import pytest
 import torch
@@ -48,12 +48,12 @@ class Table(nn.Module):
         return self.rows[x]
 
 
-# -- the plug-in kernel -------------------------------------------------------------------------------------------------
+# -- the plug-in kernel -----------------------------------------------------------------------------------------------
 
 
 def test_a_plugged_in_posterior_is_one_model():
-    """The bound, the likelihood and the samplers speak of the plug-in kernel down to t = 0: .779 and .221, where the raw
-    posterior at the cut-off would give .895 and .105, and a bound of .277 and 1.597 nats, where that gives .329 and 2.800."""
+    """Bound, likelihood and samplers speak of the plug-in kernel down to t = 0: .779 and .221, where the raw law at the
+    cut-off would give .895 and .105, and a bound of .277 and 1.597 nats, where that gives .329 and 2.800."""
     theta = torch.tensor([[0.95, 0.05], [0.7, 0.3]], dtype=F64)
     process, x = un.Uniform(2, (1,), un.schedules.LinearBeta()), torch.tensor([[0], [1]])
     model = un.Denoiser(Table(theta.log()), process, un.RawPosterior, kernel="plug-in")
@@ -71,7 +71,9 @@ def test_a_plugged_in_posterior_is_one_model():
 def test_samples_of_a_plugged_in_posterior_have_its_likelihood():
     """20,000 draws of the reverse jump process; five standard deviations, a false alarm in two million."""
     theta = torch.tensor([[0.95, 0.05], [0.7, 0.3]], dtype=F64)
-    model = un.Denoiser(Table(theta.log()), un.Uniform(2, (1,), un.schedules.LinearBeta()), un.RawPosterior, kernel="plug-in")
+    model = un.Denoiser(
+        Table(theta.log()), un.Uniform(2, (1,), un.schedules.LinearBeta()), un.RawPosterior, kernel="plug-in"
+    )
     p = un.likelihood(model, torch.tensor([[1]]), un.likelihoods.Enumeration())[0].exp().item()
     x, _ = un.sample(model, 20000, steps=1, sampler=un.samplers.Gillespie(), seed=0)
     share = x.double().mean().item()
@@ -79,7 +81,7 @@ def test_samples_of_a_plugged_in_posterior_have_its_likelihood():
     assert abs(share - 0.105) > 5 * (p * (1 - p) / 20000) ** 0.5  # the law that was said before
 
 
-# -- decoders that reach all data -----------------------------------------------------------------------------------------
+# -- decoders that reach all data -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [un.Ratio, un.Rates])
@@ -111,7 +113,7 @@ def test_a_clean_law_is_a_law(name):
     assert gaps[1] < gaps[0] / 5 < 0.01
 
 
-# -- one coordinate in a step of any length ----------------------------------------------------------------------------------
+# -- one coordinate in a step of any length ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [un.Ratio, un.Rates])
@@ -157,8 +159,8 @@ def test_ratios_of_no_law_leap():
 
 
 def test_a_masked_ratio_is_told_its_size():
-    """The network speaks of probabilities alone: log alpha/(1 - alpha) is added.  So an untrained one is no worse than a guess,
-    and a law that it knows at one time it knows at all."""
+    """The network speaks of probabilities alone, and log alpha/(1 - alpha) is added: what it knows at one time it knows at
+    all."""
     process, x = un.Masking(5, (1,)), torch.full((3, 1), 5)
     t = torch.tensor([1e-3, 0.5, 1.0], dtype=F64)
     logits = torch.cat([LAW.log(), torch.zeros(1, dtype=F64)])
@@ -171,7 +173,7 @@ def test_a_masked_ratio_is_told_its_size():
 
 @pytest.mark.parametrize("kind", [un.Ratio, un.Posterior])
 def test_masked_ratios_train_like_posteriors(kind):
-    """200 updates on a table of two coordinates leave .01 nats of the entropy's 2.6; without its scale a ratio leaves 2.0."""
+    """200 updates on a table of two coordinates leave .01 nats above the entropy of 2.6; a ratio without its scale 2.0."""
     torch.manual_seed(0)
     process = un.Masking(5, (2,))
     law = torch.rand(25, dtype=F64) ** 3

@@ -125,8 +125,8 @@ def test_leaves_of_a_product_are_finished_each():
             self.weight = nn.Parameter(torch.zeros(()))
 
         def forward(self, x, t):
-            zero = self.weight
-            return {"a": zero + torch.zeros(*x["a"].shape, 3), "y": zero + 0 * x["y"], "b": zero + torch.zeros(*x["b"].shape, 4)}
+            a, b = (torch.zeros(*x[name].shape, size) for name, size in (("a", 3), ("b", 4)))
+            return {"a": a + self.weight, "y": 0 * x["y"] + self.weight, "b": b + self.weight}
 
     method = S.Leaves(a=S.Euler(), y=S.DDIM(), b=S.TauLeaping())
     model = un.Denoiser(Network(), space)
