@@ -11,13 +11,16 @@ from unnoise.schedules import (
     Cosine,
     CosineOffset,
     Custom,
+    FromBetas,
     FromSDE,
     Learned,
     Linear,
     LinearBeta,
     LogSNRLinear,
+    OneMinusCosine,
     PerCoordinate,
     Polynomial,
+    Power,
     Sigmoid,
     SubVP,
 )
@@ -79,6 +82,18 @@ def learned_log_snr(t):
     return middle - below + (above + below) * (h(mp.mpf(1)) - h(t)) / (h(mp.mpf(1)) - h(mp.mpf(0)))
 
 
+BETAS = [0.01, 0.2, 0.05, 0.6, 0.3]
+
+
+def table_of_betas(t):
+    """alpha^2 falls by 1 - beta in each of five steps, log alpha along a line in between."""
+    done, log_alpha = mp.floor(min(t * 5, mp.mpf(4))), mp.mpf(0)
+    for i, beta in enumerate(BETAS):
+        share = mp.mpf(1) if i < done else t * 5 - done if i == done else mp.mpf(0)
+        log_alpha += share * mp.log(1 - mp.mpf(beta)) / 2
+    return mp.exp(log_alpha)
+
+
 # name: (schedule, alpha, sigma), the last two as functions of a 50-digit time
 SCHEDULES = {
     "Linear": (Linear(), lambda t: 1 - t, lambda t: t),
@@ -115,6 +130,10 @@ SCHEDULES = {
             1 - (mp.cos(cosine_angles(t, mp.mpf(0.008))[1]) / mp.cos(cosine_angles(t, mp.mpf(0.008))[0])) ** 2
         ),
     ),
+    "Power(2)": (Power(), lambda t: (1 - t) ** 2, lambda t: 1 - (1 - t) ** 2),
+    "Power(3.5)": (Power(3.5), lambda t: (1 - t) ** mp.mpf(3.5), lambda t: 1 - (1 - t) ** mp.mpf(3.5)),
+    "OneMinusCosine": (OneMinusCosine(), lambda t: 1 - mp.cos(mp.pi * (1 - t) / 2), lambda t: mp.cos(mp.pi * (1 - t) / 2)),
+    "FromBetas": (FromBetas(BETAS), lambda t: table_of_betas(t), lambda t: mp.sqrt(1 - table_of_betas(t) ** 2)),
     "Learned": (BENT, lambda t: mp.sqrt(logistic(learned_log_snr(t))), lambda t: mp.sqrt(logistic(-learned_log_snr(t)))),
     "Custom": (
         Custom(lambda t: (1 - t) * (-t).exp(), lambda t: t**1.5),
@@ -236,7 +255,9 @@ def test_beta_and_alpha_invert(name):
     schedule = SCHEDULES[name][0]
     t = times()
     atol = {"Custom": 1e-15, "LogSNRLinear": 1e-14, "Learned": 1e-14}.get(name, 0.0)  # beta by difference; beta_0 > 0
-    torch.testing.assert_close(schedule.time_of_beta(schedule.beta(t)), t, rtol=1e-12, atol=atol)
+    flat = {"Power(2)", "Power(3.5)", "OneMinusCosine"}  # beta' = 0 at t = 1: its last digit is 2^-53/beta' of t
+    rounding = 2.0**-52 / schedule.d_alpha(t).abs() if name in flat else torch.zeros_like(t)
+    assert bool(((schedule.time_of_beta(schedule.beta(t)) - t).abs() <= 1e-12 * t + atol + rounding).all())
     middle = t[2:4]
     torch.testing.assert_close(schedule.time_of_alpha(schedule.alpha(middle)), middle, rtol=1e-12, atol=0)
     alpha = float(schedule.alpha(0.3))
@@ -428,3 +449,15 @@ def test_numbers_follow_their_schedule():
     assert Learned().numbers(0.5) is None
     schedule.register_buffer("table", torch.ones(2))
     assert schedule.numbers(0.5) is None
+
+
+def test_a_table_of_betas_is_its_chain():
+    """At every i/T the products of 1 - beta, as numpy has them; and a chain of T steps takes the table's own steps."""
+    betas = torch.linspace(1e-4, 0.02, 1000, dtype=torch.float64)
+    schedule, t = FromBetas(betas), torch.arange(1001, dtype=torch.float64) / 1000
+    kept = torch.cat([torch.ones(1, dtype=torch.float64), (1 - betas).cumprod(0)])
+    torch.testing.assert_close(schedule.alpha(t).square(), kept, rtol=1e-12, atol=0)
+    torch.testing.assert_close(schedule.step_variance(t[:-1], t[1:])[1:], betas[1:], rtol=1e-9, atol=0)
+    for wrong in ([], [[0.1]], [0.1, 0.0], [0.5, 1.0]):
+        with pytest.raises(ValueError, match="beta"):
+            FromBetas(torch.tensor(wrong))

@@ -7,6 +7,7 @@ its predictions has answers in `AnyDenoiser` that hold for wrappers, whose inner
     dtype, device  of its parameters, those of processes left out: where states should be, and in which precision
     passes         evaluations of networks in one call
     cutoff         where its bound starts unless told otherwise
+    latest         where sampling starts unless told otherwise
 
 `Denoiser` is network + process + what the network's numbers mean.  A network is any module with `forward(x, t, **condition)`
 that returns a plain tensor (a dict of them on a product); t is forward time, one entry per row, or a dict with one entry per
@@ -28,7 +29,7 @@ from unnoise.noise import NoiseSource
 from unnoise.predictions import Clean, Energy, OutputReading, Prediction, ProductPrediction, variances
 from unnoise.predictions.base import check_output
 from unnoise.predictions.finite import check_kernel
-from unnoise.predictions.kinds import Kinds, cutoff_of, resolve_kinds
+from unnoise.predictions.kinds import Kinds, cutoff_of, latest_of, resolve_kinds
 from unnoise.processes import Gaussian, Process
 from unnoise.self_conditioning import check_kinds, first_pass
 from unnoise.shapes import Tree
@@ -80,6 +81,11 @@ class AnyDenoiser(nn.Module):
         if self.process.grid is not None:
             return own
         return max([own, *(inner.cutoff for inner in inner_denoisers(self))])
+
+    @property
+    def latest(self) -> float:
+        """The latest time at which its kinds, and every inner denoiser, say something of x_0."""
+        return min([latest_of(self.process, self.kinds), *(inner.latest for inner in inner_denoisers(self))])
 
 
 def inner_denoisers(denoiser: nn.Module) -> list[AnyDenoiser]:

@@ -174,7 +174,7 @@ def test_jumps_are_the_changes_along_the_trajectory(sampler):
 
 
 def test_jumps_of_the_trapezoidal_rule_count_both_leaps():
-    x, info = sample(oracle_of("masking"), 200, 20, ThetaTrapezoidal(), end=0.0, seed=0)
+    x, info = sample(oracle_of("masking"), 200, 20, ThetaTrapezoidal(), end=0.0, seed=0, finish=False)
     assert torch.equal(info.jumps, (x != 3).sum(1))  # under masking a coordinate moves once
     assert info.calls == 40
 
@@ -265,6 +265,8 @@ def test_infinite_rates_are_refused():
     """alpha_1 = 0: the rates of uniform noise are infinite at t = 1, those out of MASK are not."""
     uniform = un.oracles.table(un.Uniform(3, (2,)), LAW)
     with pytest.raises(ValueError, match="infinite"):
-        sample(uniform, 4, 4, Euler(), seed=0)
+        sample(uniform, 4, 4, Euler(), seed=0, start=1.0)
+    _, info = sample(uniform, 4, 4, Euler(), seed=0)  # unless told to start there, it does not
+    assert 0.99 < float(info.times[0]) < 1
     x, _ = sample(oracle_of("masking"), 4, 50, Euler(), seed=0)
     assert x.shape == (4, 2)

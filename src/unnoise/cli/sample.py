@@ -30,7 +30,7 @@ class Sample(Extended):
     """A budget of network calls, instead of steps."""
 
     sampler: str | None = None
-    """A method by name, such as Heun, UniPC, FirstHitting, Ancestral."""
+    """A method by name, such as Heun, UniPC, FirstHitting, or with its options: "Ancestral(rounds=2)"."""
 
     seed: int = 0
     """Sample i is a function of the seed and i."""
@@ -48,7 +48,7 @@ class Sample(Extended):
     """Print the result as JSON."""
 
     def run(self) -> int:
-        from unnoise.samplers.registry import method_named
+        from unnoise.samplers.written import written
         from unnoise.training.drawing import draw
         from unnoise.training.run import Run
 
@@ -65,7 +65,7 @@ class Sample(Extended):
             denoiser,
             format,
             self.n,
-            sampler=None if self.sampler is None else method_named(self.sampler),
+            sampler=None if self.sampler is None else written(self.sampler),
             steps=self.steps,
             calls=self.calls,
             seed=self.seed,

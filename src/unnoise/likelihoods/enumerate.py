@@ -32,7 +32,7 @@ from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
 from unnoise.likelihoods.forward import LIKELY, finite_leaves, solve
 from unnoise.likelihoods.paths import Grid, chain_times
 from unnoise.noise import NoiseSource
-from unnoise.predictions import Prediction, ProductPrediction, Rates, Ratio, RawPosterior
+from unnoise.predictions import FinitePrediction, Prediction, ProductPrediction
 from unnoise.processes import Process
 from unnoise.shapes import Float, Tree
 from unnoise.spaces import ENUMERABLE, Finite, Space, tree_leaves
@@ -77,15 +77,13 @@ def push(weight: Float[Tensor, "rows"], columns: list[Tensor]) -> Float[Tensor, 
 
 
 def clean_law(prediction: Prediction, process: Process) -> Law:
-    """The model's law of x_0 given x_eps, as in the bound: ratios and rates by their kernel to time 0, others by their
-    posterior."""
+    """The model's law of x_0 given x_eps, as in the bound."""
     prediction = prediction.by_leaf()
     if isinstance(prediction, ProductPrediction):
         return Joint({name: clean_law(prediction.leaves[name], leaf) for name, leaf in process.leaves.items()})
-    if isinstance(prediction, Ratio | Rates) and process.noiseless(0.0):
-        law = cast(Categorical, prediction.step(0.0))
-        return Categorical(law.log_probs[..., : cast(Finite, process.space).size])
-    return Categorical(prediction.to(RawPosterior).log_probs())
+    if not isinstance(prediction, FinitePrediction):
+        raise TypeError(f"a {type(prediction).__name__} says no law of categories: enumeration needs their probabilities")
+    return prediction.clean_law()
 
 
 class _Table:

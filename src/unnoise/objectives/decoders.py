@@ -3,7 +3,7 @@
 GaussianDecoder      N(x_0; x_eps/alpha_eps, (sigma_eps/alpha_eps)^2): needs no network, and its mean over x_eps is known;
                      with network=True centred at the model's x_0; with the noise's covariance where it is correlated
 DiscretisedGaussian  for data on a grid of levels: the mass that the model's Gaussian puts on the bin of x_0
-CategoricalDecoder   the model's posterior at x_eps, coordinate by coordinate (ratios, rates, an energy: their kernel to 0)
+CategoricalDecoder   the model's law of x_0 given x_eps, coordinate by coordinate (`clean_law` of its prediction)
 CountDecoder         the model's kernel from x_eps to the data, coordinate by coordinate
 ExactDecoder         the exact joint law of x_0 given x_eps, from an oracle
 LeafDecoders         one decoder per leaf of a product
@@ -11,13 +11,12 @@ LeafDecoders         one decoder per leaf of a product
 
 from abc import ABC, abstractmethod
 from math import e, log, pi
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from unnoise.checks import fits, leaf_time, may_read
-from unnoise.laws import Categorical as CategoricalLaw
 from unnoise.laws import Normal, finite_or_inf, sum_coordinates
 from unnoise.predictions import (
     Clean,
@@ -25,9 +24,6 @@ from unnoise.predictions import (
     FinitePrediction,
     Prediction,
     ProductPrediction,
-    Rates,
-    Ratio,
-    RawPosterior,
 )
 from unnoise.processes import Gaussian, Process
 from unnoise.shapes import Float, Tree
@@ -137,11 +133,7 @@ class CategoricalDecoder(Decoder):
         prediction = _by_leaf(prediction)
         if not isinstance(prediction, FinitePrediction):
             raise _refuse(self, process)
-        if isinstance(prediction, Ratio | Rates) and process.noiseless(0.0):
-            # ratios of an imperfect network belong to no posterior, but have a kernel to time 0
-            log_probs = cast(CategoricalLaw, prediction.step(0.0)).log_probs
-        else:
-            log_probs = prediction.to(RawPosterior).log_probs()
+        log_probs = prediction.clean_law().log_probs
         return -finite_or_inf(sum_coordinates(log_probs.gather(-1, x0.unsqueeze(-1)).squeeze(-1)))
 
 

@@ -10,6 +10,7 @@ A kind, the class itself, says what a denoiser must know before there is a predi
     of_output(output, ...) the prediction that a plain network output means
     of_energy(leaf)        the prediction that the differences of an energy are
     cutoff(process)        where the bound of a network that predicts it may start
+    latest(process)        where sampling from it starts
     tells_clean(process)   whether it determines an estimate of x_0 at every noise level
 """
 
@@ -76,6 +77,11 @@ class Prediction(Reversal):
     def of_energy(cls, leaf: Any) -> "Prediction":
         """What the differences of an energy say on a leaf (see `energy.EnergyLeaf`)."""
         raise TypeError(f"no {cls.__name__} is made of an energy's differences: write {cls.__name__}.of_energy(leaf)")
+
+    @classmethod
+    def latest(cls, process: Process) -> float:
+        """The latest time at which a network that predicts it says something of x_0, where sampling starts unless told."""
+        return 1.0
 
     @classmethod
     def cutoff(cls, process: Process) -> float:

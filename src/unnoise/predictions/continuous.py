@@ -117,6 +117,11 @@ class ContinuousPrediction(Prediction):
             seen = d * d[:1].sign() > 1e-9 * (a.square() + b.square()).sqrt()
             return bool((seen | ~d.isfinite()).all())  # a derivative may be infinite at t = 1
 
+    @classmethod
+    def latest(cls, process: Process) -> float:
+        """Where alpha = 0 the noise, or the score, says nothing of x_0."""
+        return 1.0 if cls.tied_to_grid or cls.tells_clean(process) else process.latest
+
     def clean(self) -> Tensor:
         return self.to(Clean).value
 

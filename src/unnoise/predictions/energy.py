@@ -114,6 +114,10 @@ class Energy(Prediction):
         return cls(function, process, x_t, t, reading.variance)
 
     @classmethod
+    def latest(cls, process: Process) -> float:
+        return difference_kind(process).latest(process)
+
+    @classmethod
     def cutoff(cls, process: Process) -> float:
         """That of its differences."""
         return difference_kind(process).cutoff(process)

@@ -22,12 +22,13 @@ from typing import Any, Literal, cast, get_args
 import torch
 from torch import Tensor
 
-from unnoise.checks import as_times, may_read, ordered
+from unnoise.checks import as_times, may_read
 from unnoise.generators import Local
 from unnoise.generators.local import without_self
 from unnoise.laws import LOG_ZERO, Categorical, Law, draw_categories, log_of
 from unnoise.noise import NoiseSource
 from unnoise.predictions.base import Kind, OutputReading, Prediction, check_output, refuse
+from unnoise.predictions.ratio_steps import spread_over_data, step_of_ratios
 from unnoise.processes import FiniteProcess, Process
 from unnoise.processes.finite import at
 from unnoise.shapes import Bool, Float, Int, Tree
@@ -84,6 +85,13 @@ class FinitePrediction(Prediction):
     def with_value(self, value: Tensor) -> Any:
         return super().with_value(value if value.dtype in (torch.float32, torch.float64) else value.float())
 
+    def clean_law(self) -> Categorical:
+        """The model's law of x_0 given x_t, coordinate by coordinate: how the bound and a likelihood end, and what a sampler
+        draws for a coordinate that is left without a value."""
+        if not self.process.noiseless(0.0):  # the kernel to time 0 ends before the data
+            return self.to(RawPosterior).clean_law()
+        return spread_over_data(self, cast(Categorical, self.step(0.0)))
+
     @abstractmethod
     def log_ratio(self) -> Tensor:
         """log q(y)/q(x_t) for every y, meaningful where the forward process goes y -> x_t."""
@@ -129,6 +137,11 @@ class _CleanLaw(FinitePrediction):
 
     def step(self, s: Tree) -> Law:
         return self.process.reverse_step(self.x_t, self.log_theta(), s, self.t)
+
+    def clean_law(self) -> Categorical:
+        """theta with the evidence of x_t."""
+        evidence = self.process.log_evidence(self.x_t, None, self.t)[..., : self.process.space.size]
+        return Categorical.normalised(self.log_theta() + evidence)
 
     def _log_softmax(self, logits: Tensor, rows: Tensor | None = None) -> Tensor:
         """Normalised over the categories of each coordinate."""
@@ -238,6 +251,9 @@ class Posterior(_CleanLaw):
         flat = torch.nn.functional.cross_entropy(logits.flatten(0, -2), x0.flatten(), reduction="none")
         return -flat.reshape(x0.shape)
 
+    def clean_law(self) -> Categorical:
+        return self.to(RawPosterior).clean_law()
+
     def draw(self, noise: NoiseSource) -> Int[Tensor, "batch *shape"]:
         """x_0 given all of x_t."""
         return self.to(RawPosterior).draw(noise)
@@ -257,13 +273,19 @@ class Posterior(_CleanLaw):
             if bool((movable.squeeze(-1) & (moves.sum(-1) < needed)).any()):
                 raise refuse(other, cls, "not every state leads to x_t, so some ratios are not known")
         ratio = torch.where(moves, other.log_ratio(), LOG_ZERO).scatter(-1, x_t.unsqueeze(-1), 0.0)
-        m = ratio.exp()
-        theta = process.inverse(m / m.sum(-1, keepdim=True), None, other.t)
-        size = process.space.size
+        size, scale = process.space.size, process.log_ratio_scale(x_t, other.t)
+        if scale is None:
+            m = ratio.exp()
+            theta = process.inverse(m / m.sum(-1, keepdim=True), None, other.t)
+        else:  # what is left of a ratio is the law itself, also where alpha = 0
+            bare = (ratio - scale.to(ratio.dtype)).scatter(-1, x_t.unsqueeze(-1), LOG_ZERO)
+            theta = torch.where(movable, bare, ratio).exp()
+            theta = torch.cat([theta[..., :size], 1 - theta[..., :size].sum(-1, keepdim=True)], -1)
         if may_read(theta):
             wrong = movable & ((theta < -1e-6) | (theta[..., size:].abs().sum(-1, keepdim=True) > 1e-6))
             if bool(wrong.any()):
-                raise refuse(other, cls, "these values belong to no law of x_0 (its probabilities would be negative)")
+                why = "these values belong to no law of x_0 (its probabilities would be negative); predict a Posterior"
+                raise refuse(other, cls, why)
         return cls(process.carry_over(x_t, log_of(theta[..., :size].clamp_min(0))), process, x_t, other.t)
 
 
@@ -294,6 +316,10 @@ class RawPosterior(_CleanLaw):
     def log_theta(self) -> Float[Tensor, "batch *shape size"]:
         return self.log_probs() if self.kernel == "plug-in" else self.without_evidence()
 
+    def clean_law(self) -> Categorical:
+        """Its own law; with the plug-in kernel, which takes it for a leave-one-out one, that with the evidence once more."""
+        return super().clean_law() if self.kernel == "plug-in" else Categorical(self.log_probs())
+
     def draw(self, noise: NoiseSource) -> Int[Tensor, "batch *shape"]:
         return draw_categories(self.log_probs(), noise)
 
@@ -305,7 +331,17 @@ class RawPosterior(_CleanLaw):
 
 
 class Ratio(FinitePrediction):
-    """log q(y)/q(x_t); the entry of x_t itself is not read."""
+    """log q(y)/q(x_t); the entry of x_t itself is not read.
+
+    A network's output is what its process does not know already (`log_ratio_scale`): under masking log alpha/(1 - alpha) is
+    added, and the network speaks of probabilities alone, which do not change their size with time.
+    """
+
+    @classmethod
+    def of_output(cls, output, process, x_t, t, reading):
+        own = super().of_output(output, process, x_t, t, reading)
+        scale = process.log_ratio_scale(x_t, own.t)
+        return own if scale is None else own.with_value(own.value + scale.to(own.value.dtype))
 
     @classmethod
     def of_energy(cls, leaf):
@@ -314,11 +350,15 @@ class Ratio(FinitePrediction):
         to = torch.arange(wanted.shape[-1], device=x.device).expand(wanted.shape)
         return cls(leaf.ratios(to, wanted, LOG_ZERO).scatter(-1, x.unsqueeze(-1), 0.0), process, x, leaf.t)
 
+    @classmethod
+    def latest(cls, process):
+        return process.latest
+
     def log_ratio(self) -> Tensor:
         return self.process.widen(self.value)
 
     def step(self, s: Tree) -> Law:
-        return hold_then_leap(self, s)
+        return step_of_ratios(self, s)
 
     @classmethod
     def converted(cls, other: FinitePrediction, **options) -> "Ratio":
@@ -329,6 +369,10 @@ class Ratio(FinitePrediction):
 class Rates(FinitePrediction):
     """log reverse rates; entries where the forward process has no way back are not read."""
 
+    @classmethod
+    def latest(cls, process):
+        return process.latest
+
     def local(self) -> Local:
         rates = torch.where(self._moves(), self.process.widen(self.value), LOG_ZERO)
         return Local(log_rates=without_self(rates, self.x_t))
@@ -337,7 +381,7 @@ class Rates(FinitePrediction):
         return self.process.widen(self.value) - self.process.log_rates_into(self.x_t, self.t).clamp_min(LOG_ZERO / 2)
 
     def step(self, s: Tree) -> Law:
-        return hold_then_leap(self, s)
+        return step_of_ratios(self, s)
 
     @classmethod
     def converted(cls, other: FinitePrediction, **options) -> "Rates":
@@ -380,25 +424,3 @@ class Transition(FinitePrediction):
         law = other.step(s)
         assert isinstance(law, Categorical)
         return cls(law.log_probs, other.process, other.x_t, other.t, s=s)
-
-
-def hold_then_leap(prediction: FinitePrediction, s: Tree) -> Categorical:
-    """The kernel of frozen rates over a step: stay with probability exp(-(t - s) exit), else jump once.
-
-    Rates and ratios of an imperfect network belong to no clean law, so their exact kernel may have negative entries;
-    this one is a law for any positive rates, and tends to the generator's flow as steps shrink.
-    """
-    s = as_times(s, prediction.x_t.shape[0], prediction.x_t.device, "s")
-    ordered(s, prediction.t)
-    log_rates = prediction.local().log_rates
-    assert log_rates is not None
-    log_exit = log_rates.logsumexp(-1, keepdim=True)
-    if may_read(log_exit) and bool((log_exit > 200).any()):
-        raise ValueError(
-            f"the exit rate at t = {prediction.t.max().item():g} is infinite, since alpha is 0 there: end the grid "
-            f"before t = 1, use a schedule with alpha_1 > 0, or predict a Posterior"
-        )
-    hold = -log_exit.exp() * (prediction.t - s).reshape(-1, *[1] * (log_exit.ndim - 1))
-    leave = log_of(-torch.expm1(hold))
-    leap = leave + log_rates - log_exit
-    return Categorical(leap.scatter(-1, prediction.x_t.unsqueeze(-1), hold))

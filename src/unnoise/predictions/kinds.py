@@ -25,6 +25,7 @@ __all__ = [
     "Kinds",
     "admitted_kinds",
     "cutoff_of",
+    "latest_of",
     "default_kind",
     "difference_kind",
     "every_kind",
@@ -171,3 +172,11 @@ def cutoff_of(process: Process, kinds: Kinds) -> float:
         parts = [cutoff_of(leaf, kind_at(kinds, name)) for name, leaf in process.leaves.items() if kinds is not None]
         return max([process.cutoff, *parts])
     return process.cutoff if kinds is None else kinds.cutoff(process)
+
+
+def latest_of(process: Process, kinds: Kinds) -> float:
+    """The latest time at which all of these kinds say something of x_0."""
+    process = process.base
+    if process.leaves:
+        return min(latest_of(leaf, kind_at(kinds, name)) for name, leaf in process.leaves.items()) if kinds else 1.0
+    return 1.0 if kinds is None else kinds.latest(process)

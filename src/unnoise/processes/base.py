@@ -42,6 +42,11 @@ class Process(nn.Module):
     absorbing: bool = False  # whether each coordinate is its own value or MASK, so that the reverse reveals it once for all
 
     @property
+    def latest(self) -> float:
+        """The latest time at which its generator is finite: a little before 1 where alpha_1 = 0."""
+        return min((leaf.latest for leaf in self.leaves.values()), default=1.0)
+
+    @property
     def leaves(self) -> dict[str, "Process"]:
         """The processes of a product by name; none where the process is a leaf itself."""
         return {}
@@ -97,6 +102,10 @@ class Process(nn.Module):
     def movable(self, x_t: Tree) -> Tree:
         """Which coordinates the reverse process can still change: all, unless noise is absorbing."""
         return torch.ones_like(x_t, dtype=torch.bool)
+
+    def unfinished(self, x: Tree) -> Tensor | None:
+        """Which coordinates hold a state that noise has added, such as MASK, and no value of the data; None: never any."""
+        return None
 
     def support(self, x0: Tree, t: Tree) -> tuple[Tree, Tensor]:
         """Nodes [nodes, batch, *shape] and log-weights [nodes, batch] of an exact expectation over q(x_t | x_0)."""

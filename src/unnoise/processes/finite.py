@@ -28,8 +28,9 @@ from unnoise.generators import Local
 from unnoise.generators.local import without_self
 from unnoise.laws import LOG_ZERO, Categorical
 from unnoise.processes.base import Process
-from unnoise.shapes import Float, Int, Tree
+from unnoise.shapes import Bool, Float, Int, Tree
 from unnoise.spaces import Finite
+from unnoise.spaces.finite import LOG_HUGE
 
 
 def float_dtype(t: Tree) -> torch.dtype:
@@ -65,6 +66,25 @@ class FiniteProcess(Process):
     @abstractmethod
     def log_rates_from(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]: ...
 
+    @property
+    def latest(self) -> float:
+        """Where rates grow without limit, the last time at which they are e^5 per unit of time."""
+        x = torch.zeros(1, *self.space.shape, dtype=torch.int64)
+
+        def fastest(t: float) -> float:
+            return float(self.log_rates_from(x, t).detach().max())
+
+        if self.absorbing or not self.has_generator or fastest(1.0) < LOG_HUGE:
+            return 1.0
+        low, high = 0.0, 1.0
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (middle, high) if fastest(middle) <= 5.0 else (low, middle)
+        return low
+
+    def unfinished(self, x: Tree) -> Bool[Tensor, "batch *shape"] | None:
+        return x >= self.space.size if self.state_space.size > self.space.size else None
+
     def times(self, t: Tree, x: Tensor, name: str = "t") -> Tensor:
         return as_times(t, x.shape[0], x.device, name)
 
@@ -94,6 +114,17 @@ class FiniteProcess(Process):
         """q(x_t | x_s) (Q_s theta)(x_s), normalised (eq:reversal-x0-cond-disc; exact for leave-one-out theta)."""
         ordered(self.times(s, x_t, "s"), self.times(t, x_t))
         return Categorical.normalised(self.log_evidence(x_t, s, t) + self.log_push(self.widen(log_theta), None, s))
+
+    def step_from_ratio(self, x_t: Tensor, log_ratio: Tensor, s: Tree, t: Tree) -> tuple[Categorical, Tensor] | None:
+        """q(x_t | x_s) (Q_{t|s}^-1 q_t)(x_s), normalised: the reverse kernel of one coordinate from log q_t(y)/q_t(x_t), and
+        where that is one: not where Q^-1 of a network's ratios has negative entries, as of no law of x_s.
+
+        None where the ratios of neighbours do not say it."""
+        return None
+
+    def log_ratio_scale(self, x_t: Tensor, t: Tree) -> Tensor | None:
+        """What is known of log q_t(y)/q_t(x_t) before anything is learned, to be added to a network's output."""
+        return None
 
     def local(self, x: Tree, t: Tree) -> Tree:
         return Local(log_rates=self.log_rates_from(x, t))
@@ -146,3 +177,11 @@ class FiniteProcess(Process):
 def log_mix(log_a: Tensor, log_u: Tensor, log_b: Tensor, log_v: Tensor) -> Tensor:
     """log(a u + b v), with finite gradients where a term is zero."""
     return torch.logaddexp(log_a + log_u, log_b + log_v)
+
+
+def log_minus(log_a: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor]:
+    """log(a - b), LOG_ZERO where that is not positive; and where it is negative by more than rounding."""
+    gap = log_b - log_a
+    inside = (gap < 0) & (log_a > LOG_ZERO / 2)
+    value = torch.where(inside, log_a + torch.log(-torch.expm1(torch.where(inside, gap, -1.0))), LOG_ZERO)
+    return value, (gap > torch.finfo(gap.dtype).eps ** 0.5) & (log_b > LOG_ZERO / 2)

@@ -75,6 +75,14 @@ class Gaussian(Process):
             )
         return covariance
 
+    @property
+    def latest(self) -> float:
+        """Where alpha_1 = 0, the time at which alpha/sigma is e^-5, as at the end of the usual schedules that keep some."""
+        schedule = self.schedule
+        if float(schedule.alpha(1.0).detach().min()) > 0:
+            return 1.0
+        return float(schedule.time_of_log_snr(-10.0).detach().min())
+
     def whiten(self, x: Tensor) -> Tensor:
         """L^-1 x."""
         return x if self.covariance is None else self.covariance.whiten(x)

@@ -20,11 +20,13 @@ from unnoise.checks import may_read, ordered
 from unnoise.generators.local import without_self
 from unnoise.laws import LOG_ZERO, Categorical, Law, finite_or_inf, log_coefficient, sum_coordinates
 from unnoise.noise import NoiseSource
-from unnoise.processes.finite import FiniteProcess, float_dtype, log_mix
+from unnoise.processes.finite import FiniteProcess, float_dtype, log_minus, log_mix
 from unnoise.processes.noise_laws import NoiseLaw
 from unnoise.schedules import Linear, Schedule
 from unnoise.shapes import Float, Tree
 from unnoise.spaces import Finite
+
+LEAST = -700.0  # below it a logarithm is that of nothing
 
 
 def check_fit(schedule: Schedule, space: Finite) -> Schedule:
@@ -108,6 +110,24 @@ class RankOne(FiniteProcess):
         elsewhere = self.log_fresh_at(x_t, s, t, torch.float64)
         bonus = torch.logaddexp(keep.expand_as(elsewhere), elsewhere) - elsewhere
         return Categorical.normalised(log_prior.scatter_add(-1, x_t.unsqueeze(-1), bonus.to(log_prior.dtype).unsqueeze(-1)))
+
+    def step_from_ratio(self, x_t: Tensor, log_ratio: Tensor, s: Tree, t: Tree) -> tuple[Categorical, Tensor]:
+        """p(y) ~ q(x_t | y) w(y) with w = q - f sum q, since Q^-1 q = w/alpha, and q is known up to a factor: q(x_t) = 1."""
+        ordered(self.times(s, x_t, "s"), self.times(t, x_t))
+        here, dtype = x_t.unsqueeze(-1), log_ratio.dtype
+        keep, _ = self.log_coefficients(x_t, s, t, dtype)
+        if may_read(keep) and bool((keep < LEAST).any()):
+            raise ValueError(
+                f"ratios at t = {self.times(t, x_t).max().item():g}, where alpha is 0, say nothing of what came before: "
+                f"start before t = 1, use a schedule with alpha_1 > 0, or predict a Posterior"
+            )
+        fresh = self.log_fresh(x_t, s, t, dtype).expand_as(log_ratio)
+        log_q = self._valid_only(log_ratio).scatter(-1, here, 0.0)
+        log_w, negative = log_minus(log_q, fresh + log_q.logsumexp(-1, keepdim=True))
+        from_others = fresh.gather(-1, here).expand_as(log_w)
+        from_itself = torch.logaddexp(keep.expand(x_t.shape).unsqueeze(-1), from_others[..., :1])
+        law = Categorical.normalised(log_w + from_others.scatter(-1, here, from_itself))
+        return law, ~(negative & self._valid_only(torch.zeros_like(log_w)).eq(0)).any(-1)
 
     def log_rates_into(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]:
         rates = self.log_jumps_at(x, t, float_dtype(t)).unsqueeze(-1).expand(*x.shape, self.state_space.size)

@@ -8,6 +8,7 @@ from unnoise.samplers.captured_run import CapturedRun
 from unnoise.samplers.categorical_ddim import CategoricalDDIM
 from unnoise.samplers.correctors import DetailedBalance, Langevin, PredictorCorrector
 from unnoise.samplers.defaults import Plan, default_leaf_method, default_sampler, default_steps
+from unnoise.samplers.entropy_bounded import EntropyBounded
 from unnoise.samplers.events import Gillespie, Uniformization
 from unnoise.samplers.exponential import DEIS, DPMSolverPP, Exponential, UniPC
 from unnoise.samplers.generic import FromGenerator
@@ -24,6 +25,7 @@ from unnoise.samplers.routing import Routed
 from unnoise.samplers.sample import sample
 from unnoise.samplers.state import Memory, State, StopSampling
 from unnoise.samplers.tokens import Tokens
+from unnoise.samplers.written import register_part, written
 
 __all__ = [
     "AdaptiveODE",
@@ -34,6 +36,7 @@ __all__ = [
     "DEIS",
     "DPMSolverPP",
     "DetailedBalance",
+    "EntropyBounded",
     "Euler",
     "EulerMaruyama",
     "Exponential",
@@ -69,9 +72,11 @@ __all__ = [
     "default_sampler",
     "default_steps",
     "grids",
+    "register_part",
     "register_sampler",
     "remasking",
     "sample",
+    "written",
 ]
 
 for _kind in (
@@ -81,6 +86,7 @@ for _kind in (
     DDIM,
     DEIS,
     DPMSolverPP,
+    EntropyBounded,
     Euler,
     EulerMaruyama,
     Exponential,
@@ -100,3 +106,15 @@ for _kind in (
     Uniformization,
 ):
     register_sampler(_kind.__name__)(_kind)
+
+for _part in (
+    DetailedBalance,
+    Langevin,
+    Tokens,
+    remasking.Cap,
+    remasking.Confidence,
+    remasking.Loop,
+    remasking.Rate,
+    remasking.Rescale,
+):
+    register_part(_part.__name__)(_part)

@@ -38,11 +38,16 @@ class Sampler(ABC):
     exact: bool = False
     stages: int = 1
     draws: bool = True
+    complete: bool = True  # whether its last step leaves every coordinate with a value, also where noise adds MASK
     differentiable: bool = True  # whether gradients pass through a run, as far as the states are numbers
 
     def refuse(self, process: Process) -> str | None:
         """Why this method does not hold for a process; None where it does."""
         return None
+
+    def latest(self, process: Process) -> float:
+        """The latest time from which it can start."""
+        return 1.0
 
     def calls(self, steps: int, process: Process) -> int | None:
         """Calls of the denoiser in a run, at most; None where that is not known beforehand."""

@@ -82,7 +82,10 @@ class PredictorCorrector(Stepping):
         self.predictor, self.corrector, self.rounds = predictor, corrector, rounds
         orders = [predictor.order, corrector.order]
         self.order = None if None in orders else min(o for o in orders if o is not None)
-        self.stages = predictor.stages + rounds
+        self.stages, self.complete = predictor.stages + rounds, predictor.complete
+
+    def latest(self, process):
+        return self.predictor.latest(process)
 
     def refuse(self, process):
         return self.predictor.refuse(process) or self.corrector.refuse(process)

@@ -59,6 +59,8 @@ class FirstMove(Memory):
 class FromGenerator(OneStep):
     """Euler's rule (order 1), or with `theta` the trapezoidal rule (order 2 where nothing is cut), for any generator."""
 
+    complete = False
+
     def __init__(self, theta: float | None = None):
         if theta is not None and not 0 < theta < 1:
             raise ValueError(f"theta = {theta:g}: choose it in (0, 1), or leave it out for Euler's rule")
@@ -69,6 +71,9 @@ class FromGenerator(OneStep):
         if not process.has_generator:
             return "FromGenerator needs rates, and a chain by matrices has no generator: use Ancestral"
         return None
+
+    def latest(self, process: Process) -> float:
+        return process.latest  # the generator is frozen from the first step on
 
     def tables(self, problem: Problem) -> list[float]:
         problem.info.clipped = torch.zeros((), dtype=torch.float64, device=problem.device)

@@ -90,6 +90,7 @@ class Leap(OneStep):
     """Base of the methods with frozen rates."""
 
     order = 1
+    complete = False
 
     def __init__(self, gamma: float = 0.0, minimal: bool = False):
         if not gamma >= 0:
@@ -100,6 +101,9 @@ class Leap(OneStep):
 
     def refuse(self, process: Process) -> str | None:
         return no_rates(f"{type(self).__name__} leaps on", process)
+
+    def latest(self, process: Process) -> float:
+        return process.latest  # rates are frozen from the first step on
 
     def rates(self, prediction: Prediction) -> Tensor:
         """Rates to every destination, [batch, *shape, states], 0 at the state itself."""

@@ -83,6 +83,7 @@ class Leaves(OneStep):
         self.draws = any(method.draws for method in moving)
         self.order = None if None in orders else min([2 if self.draws else 3, *[order or 0 for order in orders]])
         self.stages = max([method.stages for method in moving], default=1)
+        self.complete = all(method.complete for method in all_methods)
 
     def method(self, name: str) -> OneStep:
         method = self.methods.get(name, self.default)
@@ -93,6 +94,9 @@ class Leaves(OneStep):
     def calls(self, steps, process):
         """As many as the leaf with the most: all methods here know theirs."""
         return max(self.each(lambda name, method: method.calls(steps, process.leaves[name]) or 0, process).values())
+
+    def latest(self, process):
+        return min(self.each(lambda name, method: method.latest(process.leaves[name]), process).values())
 
     def refuse(self, process: Process) -> str | None:
         names = list(process.leaves)

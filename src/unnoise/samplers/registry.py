@@ -71,14 +71,22 @@ def _installed(name: str) -> None:
         _put(name, kind)
 
 
-def method_named(name: str) -> Sampler:
-    """A sampler by its name, from those that need no argument."""
+def kind_named(name: str) -> type[Sampler]:
+    """The class of a sampler by its name."""
     if name not in _KNOWN:
         _installed(name)
     kind, known = _KNOWN.get(name), choices()
     if kind is None:
         others = sorted(entry.name for entry in entry_points(group=GROUP) if entry.name not in known)
         raise ValueError(f"there is no sampler {name!r}: choose from {', '.join([*known, *others])}")
+    return kind
+
+
+def method_named(name: str) -> Sampler:
+    """A sampler by its name, from those that need no argument."""
+    kind, known = kind_named(name), choices()
     if name not in known:
-        raise ValueError(f"the sampler {name} needs arguments: use it from Python, or choose from {', '.join(known)}")
+        raise ValueError(
+            f"the sampler {name} needs arguments: write them, {name}{signature(kind)}, or choose from {', '.join(known)}"
+        )
     return kind()

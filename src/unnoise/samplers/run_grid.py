@@ -10,17 +10,25 @@ from unnoise.processes import Chain, Process
 from unnoise.samplers import grids
 from unnoise.samplers.base import Sampler
 from unnoise.samplers.defaults import default_steps
+from unnoise.samplers.finish import may_finish
 from unnoise.shapes import Float
 
 Grid = grids.TimeGrid | Tensor | list[float] | None
 
 
 def grid_of(
-    denoiser: AnyDenoiser, steps: int | None, grid: Grid, start: float | Tensor, end: float | None
+    denoiser: AnyDenoiser,
+    steps: int | None,
+    grid: Grid,
+    start: float | Tensor | None,
+    end: float | None,
+    sampler: Sampler | None = None,
 ) -> Float[Tensor, "times"]:
     """The falling times of a run: as given, a chain's own, or `steps` of them between start and end.
 
-    Rows that start at times of their own (`start` a tensor) share a grid from the highest of them, or the one given.
+    Unless told, a run starts at 1; and a little before, where the method or what the denoiser predicts has no use of a time
+    at which alpha = 0 (`latest` of either): states there have the prior's law but for what little of x_0 is left.  Rows that
+    start at times of their own (`start` a tensor) share a grid from the highest of them, or the one given.
     """
     start = checked_start(start)
     grid = grid.values if isinstance(grid, grids.GivenTimes) else grid
@@ -35,6 +43,8 @@ def grid_of(
         return _given(denoiser, chain, steps, times)
     if chain is not None:
         return _chains_own(denoiser, chain, steps, rule)
+    if start is None:
+        start = min(denoiser.latest, 1.0 if sampler is None else sampler.latest(denoiser.process.base))
     high = float(start.max()) if isinstance(start, Tensor) and start.numel() else 1.0 if isinstance(start, Tensor) else start
     low = 0.0 if end is None else end
     if not 0 <= low < high <= 1:
@@ -43,9 +53,9 @@ def grid_of(
     return grids.checked((rule or grids.Even()).times(denoiser.process.base, count, high, low))
 
 
-def checked_start(start: Any) -> float | Tensor:
-    """One time for all rows, or a tensor with one for each."""
-    if isinstance(start, Tensor) and start.ndim:
+def checked_start(start: Any) -> float | Tensor | None:
+    """One time for all rows, or a tensor with one for each; None: as late as may be."""
+    if start is None or isinstance(start, Tensor) and start.ndim:
         return start
     try:
         return float(start)
@@ -59,10 +69,10 @@ def on_grid(process: Process, starts: Float[Tensor, "rows"]) -> None:
         cast(Chain, process).index(starts)
 
 
-def _refuse_ends(whose: str, start: float | Tensor, end: float | None) -> None:
+def _refuse_ends(whose: str, start: float | Tensor | None, end: float | None) -> None:
     """A grid that has its own ends is given no others; rows may still enter it at times of their own."""
-    if end is not None or not isinstance(start, Tensor) and start != 1.0:
-        first = "one per row" if isinstance(start, Tensor) else f"{start:g}"
+    if end is not None or not isinstance(start, Tensor) and start not in (None, 1.0):
+        first = "one per row" if isinstance(start, Tensor) else str(start)
         raise ValueError(f"start = {first}, end = {end}, but {whose} has its own ends: pass the times as grid=[...]")
 
 
@@ -113,7 +123,7 @@ def steps_within(budget: int, sampler: Sampler, denoiser: AnyDenoiser) -> int:
 
     def needed(steps: int) -> int | None:
         calls = sampler.calls(steps, process.base)
-        return None if calls is None else calls * denoiser.passes
+        return None if calls is None else (calls + may_finish(sampler, process.base)) * denoiser.passes
 
     least = needed(1)
     if least is None:

@@ -16,6 +16,7 @@ from unnoise.samplers import grids
 from unnoise.samplers.adaptive import AdaptiveODE, no_flow
 from unnoise.samplers.base import Sampler, Stepping
 from unnoise.samplers.defaults import Plan, default_sampler
+from unnoise.samplers.finish import finished
 from unnoise.samplers.problem import Info, Problem
 from unnoise.samplers.run_grid import Grid, grid_of, on_grid, steps_within
 from unnoise.samplers.starts import checked_starts, staggered
@@ -147,7 +148,7 @@ def sample(
     *,
     calls: int | None = None,
     tolerance: float | None = None,
-    start: float | Tensor = 1.0,
+    start: float | Tensor | None = None,
     end: float | None = None,
     x: Tree | None = None,
     condition: Condition | None = None,
@@ -157,6 +158,7 @@ def sample(
     callback: Callback | None = None,
     progress: bool = False,
     grad: bool = False,
+    finish: bool = True,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> tuple[Tree, Info]:
@@ -173,13 +175,15 @@ def sample(
     `callback(i, t, state)` is called after each step, when time t is reached.  It may return a state to go on from: edited,
     dataclasses.replace(state, x=...), or with rows exchanged, state.rows(index); raising `StopSampling` ends the run there.
 
-    With `grad=True` the run can be differentiated, by x, the condition and the network's weights.
+    Samples are data: what is without a value at t = 0, masked, is drawn in one more call (`samplers.finish`); `finish=False`
+    leaves it as it is.  With `grad=True` the run can be differentiated, by x, the condition and the network's weights.
     """
     sampler, steps = chosen(denoiser, steps, sampler, grid, calls, tolerance)
     if grad and not sampler.differentiable:
         raise ValueError(f"grad = True, but {type(sampler).__name__} looks at values as it goes: use DDIM or DPMSolverPP")
     with nullcontext() if grad else torch.no_grad():
-        x, problem = _begun(denoiser, n, x, grid_of(denoiser, steps, grid, start, end), seed, first, rows, dtype, device)
+        times = grid_of(denoiser, steps, grid, start, end, sampler)
+        x, problem = _begun(denoiser, n, x, times, seed, first, rows, dtype, device)
         problem.condition = checked(condition, batch_size(x))
         starts = None
         if isinstance(start, Tensor) and start.ndim:
@@ -188,7 +192,12 @@ def sample(
         if batch_size(x) == 0:
             problem.info.trajectory = [x] * len(problem.times) if trajectory else None
             return x, problem.info
-        return _run(sampler, problem, x, starts, trajectory, callback, progress)
+        x, info = _run(sampler, problem, x, starts, trajectory, callback, progress)
+        if finish and info.stopped is None:
+            x = finished(problem, x, starts)
+            if info.trajectory is not None:
+                info.trajectory[-1] = x
+        return x, info
 
 
 def _begun(

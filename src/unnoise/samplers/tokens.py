@@ -3,7 +3,7 @@
 By inverting the distribution function in float64, whatever the precision of the logits: float32 noise would cut the tail.
 """
 
-from math import inf
+from math import inf, log
 
 import torch
 from torch import Tensor
@@ -13,21 +13,30 @@ from unnoise.shapes import Float, Int
 
 
 class Tokens:
-    """How a token is drawn from its logits: temperature, the k likeliest, the smallest set with mass p."""
+    """How a token is drawn from its logits: temperature, the k likeliest, the smallest set with mass p, those with at least
+    `min_p` times the probability of the likeliest; in this order."""
 
-    def __init__(self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None):
+    def __init__(
+        self,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+    ):
         if not 0 <= temperature < inf:
             raise ValueError(f"temperature = {temperature:g} must be finite and not negative (0 takes the likeliest)")
         if top_k is not None and top_k < 1:
             raise ValueError(f"top_k = {top_k}: keep at least one token")
         if top_p is not None and not 0 < top_p <= 1:
             raise ValueError(f"top_p = {top_p:g}: a share of the mass, in (0, 1]")
-        self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
+        if min_p is not None and not 0 <= min_p <= 1:
+            raise ValueError(f"min_p = {min_p:g}: a share of the largest probability, in [0, 1]")
+        self.temperature, self.top_k, self.top_p, self.min_p = temperature, top_k, top_p, min_p
 
     @property
     def plain(self) -> bool:
         """Whether tokens have the network's own law."""
-        return self.temperature == 1 and self.top_k is None and self.top_p in (None, 1)
+        return self.temperature == 1 and self.top_k is None and self.top_p in (None, 1) and not self.min_p
 
     def log_probs(self, logits: Float[Tensor, "n size"]) -> Float[Tensor, "n size"]:
         """float64, of the law that tokens are drawn from."""
@@ -47,6 +56,9 @@ class Tokens:
             before = ranked.exp().cumsum(-1) - ranked.exp()
             ranked = torch.where(before < self.top_p, ranked, LOG_ZERO)
             log_p = torch.full_like(log_p, LOG_ZERO).scatter(-1, where, ranked).log_softmax(-1)
+        if self.min_p:
+            least = log_p.max(-1, keepdim=True).values + log(self.min_p)
+            log_p = torch.where(log_p >= least, log_p, LOG_ZERO).log_softmax(-1)
         return log_p
 
     def draw(self, logits: Float[Tensor, "n size"], u: Float[Tensor, "n"]) -> Int[Tensor, "n"]:

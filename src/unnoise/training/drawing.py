@@ -11,8 +11,6 @@ from unnoise.denoiser import Denoiser
 from unnoise.noise import NoiseSource
 from unnoise.processes import Process
 from unnoise.samplers import (
-    Ancestral,
-    FromGenerator,
     Frozen,
     Info,
     Leaves,
@@ -23,15 +21,12 @@ from unnoise.samplers import (
     default_steps,
     sample,
 )
-from unnoise.samplers.leaps import Leap
 from unnoise.samplers.registry import choices
 from unnoise.samplers.replacement import ROUNDS, Replacement
 from unnoise.shapes import Tree
 from unnoise.training.leaf_kinds import named_leaves
 from unnoise.tree import batch_size, join, map_leaves, put_rows
 from unnoise.tree import rows as some_rows
-
-LAST = 1 << 39  # what the seed of the last step differs by
 
 
 def _check_fits(sampler: Sampler, process: Process) -> None:
@@ -42,12 +37,7 @@ def _check_fits(sampler: Sampler, process: Process) -> None:
     name = type(sampler).__name__
     if process.leaves and not isinstance(sampler, Leaves):
         why = "a table is drawn by its own method, one for each kind of column"
-    leaping = len(_masks(process)) == len(named_leaves(process))
-    fitting = [
-        other
-        for other, kind in choices().items()
-        if kind().refuse(process) is None and (leaping or not issubclass(kind, Leap | FromGenerator))
-    ]  # rates of other noise than masking are infinite at t = 1
+    fitting = [other for other, kind in choices().items() if kind().refuse(process) is None]
     why = why.removesuffix(": use Ancestral")
     raise ValueError(f"--sampler {name}: {why}; leave it out, or use {', '.join(fitting)}")
 
@@ -82,7 +72,6 @@ def draw(
     if sampler is not None:
         _check_fits(sampler, denoiser.process)
         plan = Plan(sampler, default_steps(denoiser.process) if steps is None else steps)
-        calls = _kept_back(calls, sampler, denoiser.process)
     known = format.given(given) if given else {}
     if known:
         plan = Plan(_holding(plan.sampler, denoiser, list(known)), plan.steps)
@@ -99,42 +88,9 @@ def draw(
         else:
             options |= {"n": count, "device": where}
         x, info = sample(denoiser, **options)
-        x = _revealed(denoiser, x, info, seed, first)
         total.calls, total.rows = total.calls + info.calls, total.rows + info.rows
         parts.append(map_leaves(Tensor.cpu, x))
     return join(parts), total
-
-
-def _masks(process: Process) -> dict[str, Any]:
-    """The leaves under masking by name; a process without leaves has the name ""."""
-    return {name: leaf for name, leaf in named_leaves(process).items() if leaf.absorbing}
-
-
-def _kept_back(calls: int | None, sampler: Sampler, process: Process) -> int | None:
-    """The budget less the call that reveals what this method may leave masked."""
-    if calls is None or not isinstance(sampler, Leap | FromGenerator) or not _masks(process):
-        return calls
-    if calls <= sampler.stages:
-        name, least = type(sampler).__name__, sampler.stages + 1
-        raise ValueError(f"calls = {calls}, but {name} needs {least}: a step, and a call that reveals what it leaves masked")
-    return calls - 1
-
-
-def _revealed(denoiser: Denoiser, x: Tree, info: Info, seed: int, first: int) -> Tree:
-    """What a leaping method left masked, drawn in one more step from the last time of its grid before 0."""
-    names, masks = denoiser.process.leaves, _masks(denoiser.process)
-    left = [((x[name] if name else x) == leaf.mask).reshape(batch_size(x), -1).any(1) for name, leaf in masks.items()]
-    rows = torch.stack(left).any(0).nonzero().squeeze(1) if left else torch.zeros(0, dtype=torch.int64)
-    if not len(rows):
-        return x
-    assert info.times is not None
-    sampler: Sampler = Ancestral()
-    if names:
-        sampler = Leaves(**{name: Ancestral() if name in masks else Frozen() for name in names})
-    part, start = some_rows(x, rows), float(info.times[-2])
-    drawn, more = sample(denoiser, x=part, steps=1, start=start, sampler=sampler, seed=seed ^ LAST, rows=first + rows)
-    info.calls, info.rows = info.calls + more.calls, info.rows + more.rows
-    return put_rows(x, rows, drawn)
 
 
 def _holding(sampler: Sampler, denoiser: Denoiser, known: list[str]) -> Sampler:
