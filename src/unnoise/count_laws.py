@@ -27,7 +27,7 @@ from torch import Tensor
 
 from unnoise.laws import LOG_ZERO, Law, draw_categories, finite_or_inf, log_of, sum_coordinates
 from unnoise.noise import NoiseSource
-from unnoise.shapes import Float, Int, Tree
+from unnoise.shapes import Float, Int
 
 NEGLIGIBLE = 1e-17  # mass that counts as none
 _L = 40.0  # e^-40 = 4e-18 for each of the two tails
@@ -54,7 +54,7 @@ class CountLaw(Law):
     def nodes(self) -> Int[Tensor, "batch *shape nodes"]:
         """Values of each coordinate that hold all but 1e-17 of its mass."""
 
-    def log_prob(self, x: Tree) -> Float[Tensor, "batch"]:
+    def log_prob(self, x: Tensor) -> Float[Tensor, "batch"]:
         return finite_or_inf(sum_coordinates(self.log_terms(x.unsqueeze(-1)).squeeze(-1)))
 
     def kl(self, other: Law) -> Float[Tensor, "batch"]:
@@ -154,7 +154,7 @@ class Thinned(CountLaw):
             width = min(width, 1 if self.n is None else int(self.n.max()) + 1)
         return (self.base + low).unsqueeze(-1) + torch.arange(width, device=low.device)
 
-    def draw(self, noise: NoiseSource) -> Tree:
+    def draw(self, noise: NoiseSource) -> Tensor:
         x = self.base
         if self.n is not None:
             x = x + self.n - self._draw_lost(noise.at("lost"))
@@ -242,5 +242,5 @@ class Tabulated(CountLaw):
     def nodes(self) -> Int[Tensor, "batch *shape nodes"]:
         return torch.arange(self.log_probs.shape[-1], device=self.log_probs.device).expand(self.log_probs.shape)
 
-    def draw(self, noise: NoiseSource) -> Tree:
+    def draw(self, noise: NoiseSource) -> Tensor:
         return draw_categories(self.log_probs, noise)

@@ -32,7 +32,7 @@ from unnoise.predictions.finite import check_kernel
 from unnoise.predictions.kinds import Kinds, cutoff_of, latest_of, resolve_kinds
 from unnoise.processes import Gaussian, Process
 from unnoise.self_conditioning import check_kinds, first_pass
-from unnoise.shapes import Tree
+from unnoise.shapes import AnyState, Clock, Tree
 from unnoise.tree import batch_size, first_leaf, map_leaves
 
 
@@ -43,7 +43,7 @@ class AnyDenoiser(nn.Module):
     _kinds: Kinds = None
 
     @abstractmethod
-    def forward(self, x_t: Tree, t: Tree, /, **condition: Any) -> Prediction: ...
+    def forward(self, x_t: AnyState, t: AnyState, /, **condition: Any) -> Prediction: ...
 
     @property
     def kinds(self) -> Kinds:
@@ -145,7 +145,7 @@ class Denoiser(AnyDenoiser):
         if name == "network":
             self.in_two_parts = has_features(value)
 
-    def forward(self, x_t: Tree, t: Tree, /, **condition: Any) -> Prediction:
+    def forward(self, x_t: Tree, t: Clock, /, **condition: Any) -> Prediction:
         x_t = self.process.state_space.check(x_t, "x_t")
         leaf, process, kinds = first_leaf(x_t), self.process.base, self.kinds
         clock = clock_of(t, process, leaf.shape[0], leaf.device)
@@ -191,12 +191,12 @@ class Denoiser(AnyDenoiser):
         """What is added to an output of the network."""
         return OutputReading(self.variance, self.kernel, None if self.process.grid is None else self.process.before)  # type: ignore
 
-    def typed(self, output: Tree, x_t: Tree, t: Tree) -> Prediction:
+    def typed(self, output: AnyState, x_t: AnyState, t: Tree) -> Prediction:
         """Give a plain network output its meaning."""
         return _typed(output, self.process.base, self.kinds, x_t, t, self.reading)
 
 
-def clock_of(t: Tree, process: Process, rows: int, device: torch.device) -> Tree:
+def clock_of(t: Clock, process: Process, rows: int, device: torch.device) -> Tree:
     """One float64 time per row, or a tree of them that fits the product."""
     if process.leaves:
         fits_times(t, tuple(process.leaves))
@@ -205,7 +205,7 @@ def clock_of(t: Tree, process: Process, rows: int, device: torch.device) -> Tree
     return as_times(t, rows, device)
 
 
-def _typed(output: Tree, process: Process, kinds: Kinds, x_t: Tree, t: Tree, reading: OutputReading) -> Prediction:
+def _typed(output: AnyState, process: Process, kinds: Kinds, x_t: AnyState, t: Tree, reading: OutputReading) -> Prediction:
     if not process.leaves or not isinstance(kinds, dict):
         return kinds.of_output(output, process, x_t, t, reading)
     fits(output, tuple(process.leaves), "the network's output")
@@ -228,7 +228,7 @@ def fit_variance(
     chain = denoiser.process
     if chain.grid is None or not isinstance(chain.base, Gaussian):
         raise TypeError("an optimal variance is fitted to a Gaussian chain: Denoiser(network, Chain(Gaussian(...), T))")
-    x0 = chain.space.check(x0, "x0")
+    x0 = chain.base.space.check(x0, "x0")
     told = checked(condition, len(x0))
     noise = noise if noise is not None else NoiseSource.fresh(x0.shape[0], x0.device)
     values = []

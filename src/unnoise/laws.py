@@ -16,7 +16,7 @@ from torch import Tensor
 
 from unnoise.covariance import Covariance
 from unnoise.noise import NoiseSource
-from unnoise.shapes import Float, Int, Tree
+from unnoise.shapes import AnyState, Float, Int, Tree
 
 LOG_ZERO = -1e30
 TINY = 1e-300
@@ -52,7 +52,7 @@ class Law(ABC):
     """A probability law for each row of a batch."""
 
     @abstractmethod
-    def log_prob(self, x: Tree) -> Float[Tensor, "batch"]: ...
+    def log_prob(self, x: AnyState) -> Float[Tensor, "batch"]: ...
 
     @abstractmethod
     def kl(self, other: "Law") -> Float[Tensor, "batch"]:
@@ -82,7 +82,7 @@ class Normal(Law):
     def _whiten(self, gap: Tensor) -> Tensor:
         return gap if self.covariance is None else self.covariance.whiten(gap)
 
-    def log_prob(self, x: Tree) -> Float[Tensor, "batch"]:
+    def log_prob(self, x: Tensor) -> Float[Tensor, "batch"]:
         z = self._whiten(x - self.mean) / self.std
         log_density = sum_coordinates((-0.5 * z.square() - 0.5 * log(2 * pi)) - self.std.log().expand_as(z))
         return log_density if self.covariance is None else log_density - self.covariance.log_det_root
@@ -101,7 +101,7 @@ class Normal(Law):
         excess = ratio - 1
         return sum_coordinates(0.5 * ((excess - torch.log1p(excess)) + shift))
 
-    def draw(self, noise: NoiseSource) -> Tree:
+    def draw(self, noise: NoiseSource) -> Tensor:
         return self.at(noise.normal(tuple(self.mean.shape[1:]), self.mean.dtype).to(self.mean.device))
 
 
@@ -119,7 +119,7 @@ class Categorical(Law):
     def probs(self) -> Float[Tensor, "batch *shape size"]:
         return self.log_probs.exp()
 
-    def log_prob(self, x: Tree) -> Float[Tensor, "batch"]:
+    def log_prob(self, x: Tensor) -> Float[Tensor, "batch"]:
         picked = self.log_probs.gather(-1, x.unsqueeze(-1)).squeeze(-1)
         return finite_or_inf(sum_coordinates(picked))
 
@@ -128,7 +128,7 @@ class Categorical(Law):
             raise TypeError(f"the divergence of a Categorical from a {type(other).__name__} has no closed form here")
         return finite_or_inf(sum_coordinates(kl_terms(self.log_probs, other.log_probs)))
 
-    def draw(self, noise: NoiseSource) -> Tree:
+    def draw(self, noise: NoiseSource) -> Tensor:
         return draw_categories(self.log_probs, noise)
 
 
@@ -158,7 +158,7 @@ class TabulatedCategorical(Categorical):
     def log_probs(self) -> Float[Tensor, "batch *shape size"]:  # type: ignore[override]
         return rows_of(log_of(self.table).to(self.dtype), self.state)
 
-    def draw(self, noise: NoiseSource) -> Tree:
+    def draw(self, noise: NoiseSource) -> Tensor:
         states, size = self.table.shape[1:]
         cumulative = self.table.double().cumsum(-1)
         number = torch.arange(states, device=self.state.device).unsqueeze(-1)
@@ -185,7 +185,7 @@ class Joint(Law):
     def __init__(self, leaves: dict[str, Law]):
         self.leaves = leaves
 
-    def log_prob(self, x: Tree) -> Float[Tensor, "batch"]:
+    def log_prob(self, x: dict[str, Tree]) -> Float[Tensor, "batch"]:
         return torch.stack([law.log_prob(x[name]) for name, law in self.leaves.items()]).sum(0)
 
     def kl(self, other: Law) -> Float[Tensor, "batch"]:
@@ -193,5 +193,5 @@ class Joint(Law):
             raise TypeError(f"a law on a product is compared with a {type(other).__name__}")
         return torch.stack([law.kl(other.leaves[name]) for name, law in self.leaves.items()]).sum(0)
 
-    def draw(self, noise: NoiseSource) -> Tree:
+    def draw(self, noise: NoiseSource) -> dict[str, Tree]:
         return {name: law.draw(noise.at(name)) for name, law in self.leaves.items()}

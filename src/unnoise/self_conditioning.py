@@ -23,7 +23,7 @@ from torch import nn
 
 from unnoise.predictions.kinds import admitted_kinds
 from unnoise.processes import Process
-from unnoise.shapes import Tree
+from unnoise.shapes import Clock, Tree
 
 
 def check_kinds(process: Process, kinds: Any) -> None:
@@ -38,7 +38,7 @@ def check_kinds(process: Process, kinds: Any) -> None:
         raise TypeError(f"self_condition=True with predicts = {kinds.__name__}: it needs an estimate of x_0 ({choice})")
 
 
-def first_pass(network: nn.Module, x_t: Tree, t: Tree, condition: dict[str, Any]) -> Tree:
+def first_pass(network: nn.Module, x_t: Tree, t: Clock, condition: dict[str, Any]) -> Tree:
     """The network's output, a constant as far as its weights are concerned."""
     if not torch.is_grad_enabled():
         return network(x_t, t, **condition)

@@ -12,7 +12,7 @@ row by row, is done here and nowhere else.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,21 +20,23 @@ from torch import Tensor
 from unnoise.shapes import Tree
 
 Path = tuple[str, ...]
+T = TypeVar("T")
+U = TypeVar("U")
 
 
-def map_leaves(function: Callable[..., Any], x: Tree, *others: Tree) -> Tree:
+def map_leaves(function: Callable[..., U], x: Tree[Any], *others: Tree[Any]) -> Tree[U]:
     """A function of the tensors that stand at the same place in each tree."""
     if isinstance(x, dict):
         return {name: map_leaves(function, value, *(other[name] for other in others)) for name, value in x.items()}
     return function(x, *others)
 
 
-def leaves(x: Tree) -> list[Any]:
+def leaves(x: Tree[T]) -> list[T]:
     """The tensors of a tree, in order."""
     return [leaf for value in x.values() for leaf in leaves(value)] if isinstance(x, dict) else [x]
 
 
-def first_leaf(x: Tree) -> Tensor:
+def first_leaf(x: Tree[T]) -> T:
     while isinstance(x, dict):
         x = next(iter(x.values()))
     return x
@@ -44,18 +46,20 @@ def batch_size(x: Tree) -> int:
     return first_leaf(x).shape[0]
 
 
-def pick(tree: Tree, path: Path) -> Tree:
-    """What stands at a path."""
+def pick(tree: Tree[T], path: Path) -> T:
+    """The leaf at a path."""
+    here: Any = tree
     for name in path:
-        tree = tree[name]
-    return tree
+        here = here[name]
+    return here
 
 
-def replace(tree: Tree, path: Path, value: Tree) -> Tree:
-    """The tree with what stands at a path exchanged."""
+def replace(tree: Tree[T], path: Path, value: T) -> Tree[T]:
+    """The tree with the leaf at a path exchanged."""
     if not path:
         return value
-    return {name: replace(part, path[1:], value) if name == path[0] else part for name, part in tree.items()}
+    parts: dict[str, Tree[T]] = tree  # type: ignore[assignment]  # a path leads through dicts
+    return {name: replace(part, path[1:], value) if name == path[0] else part for name, part in parts.items()}
 
 
 def rows(x: Tree, index: Tensor | slice) -> Tree:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unnoise.cli.tables import table
 from unnoise.noise import NoiseSource
-from unnoise.shapes import Tree
+from unnoise.shapes import AnyState
 
 
 @dataclass(kw_only=True)
@@ -95,7 +95,7 @@ def built_in(folder: Path) -> list[tuple[str, Path, bool]]:
     return [("digits as numbers", digits, False), ("digits as categories", digits, True), ("mixed table", census, False)]
 
 
-def baseline_of(form: Any, seen: Tree, unseen: Tree, seed: int) -> tuple[float, str]:
+def baseline_of(form: Any, seen: AnyState, unseen: AnyState, seed: int) -> tuple[float, str]:
     """Nats per unseen example of a simple model fitted to the seen ones."""
     if isinstance(unseen, dict):
         parts = [_labels(seen[n], unseen[n]) if n == "categories" else _normal(seen[n], unseen[n]) for n in unseen]

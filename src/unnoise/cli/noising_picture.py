@@ -1,6 +1,7 @@
 """A picture of noising and exact denoising, in a continuous and a finite space side by side."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,9 +15,9 @@ STEPS = 200
 LETTERS = "noise "
 
 
-def noising(process: Process, x0: Tensor, grid: Tensor, noise: NoiseSource) -> list[Tensor]:
+def noising(process: Process, x0: Any, grid: Tensor, noise: NoiseSource) -> list[Tensor]:
     """A path of the forward process at the grid's times, by its transitions."""
-    path = [process.marginal(x0, grid[0]).draw(noise.at("first"))]
+    path: list[Any] = [process.marginal(x0, grid[0]).draw(noise.at("first"))]
     for i in range(len(grid) - 1):
         path.append(process.transition(path[-1], grid[i], grid[i + 1]).draw(noise.at("up", i)))
     return path
@@ -24,7 +25,7 @@ def noising(process: Process, x0: Tensor, grid: Tensor, noise: NoiseSource) -> l
 
 def denoising(oracle: Oracle, rows: int, grid: Tensor, noise: NoiseSource) -> list[Tensor]:
     """A path of the reverse process from the prior, by the exact denoiser's kernels."""
-    path = [oracle.process.prior(rows, torch.float64).draw(noise.at("prior"))]
+    path: list[Any] = [oracle.process.prior(rows, torch.float64).draw(noise.at("prior"))]
     for i in range(len(grid) - 1, 0, -1):
         path.append(oracle(path[-1], grid[i]).step(grid[i - 1]).draw(noise.at("down", i)))
     return path[::-1]

@@ -21,7 +21,7 @@ from torch import Tensor
 from unnoise.data.reading import Reading, suffix_of
 from unnoise.denoiser import Denoiser
 from unnoise.processes import Process
-from unnoise.shapes import Bool, Float, Tree
+from unnoise.shapes import AnyState, Bool, Float, Tree
 from unnoise.tree import batch_size, first_leaf, leaves
 
 NO, BY_CONTENT, BY_NAME, BY_BOTH = range(4)  # how surely a file is recognised, by its first bytes and by its suffix
@@ -119,7 +119,7 @@ class Format(ABC):
         """How to get more examples."""
         return "add rows"
 
-    def log_fill(self, x: Tree) -> Float[Tensor, "rows"]:
+    def log_fill(self, x: AnyState) -> Float[Tensor, "rows"]:
         """log q of what `encode` drew beside the data and nobody reads: with it the bound is one on the data alone."""
         return torch.zeros(batch_size(x), dtype=torch.float64, device=first_leaf(x).device)
 
@@ -142,7 +142,7 @@ class Format(ABC):
             raise BadData(f"{path}: {above.name} is a file, not a folder: name another")
 
     @abstractmethod
-    def write(self, x: Tree, path: Path) -> None:
+    def write(self, x: AnyState, path: Path) -> None:
         """States as a file, in the form they came in."""
 
     def shown_suffix(self) -> str:
@@ -158,7 +158,7 @@ class Format(ABC):
             f"into a file with gaps, for unnoise infill"
         )
 
-    def write_given(self, x: Tree, assignments: dict[str, str], path: Path) -> None:
+    def write_given(self, x: AnyState, assignments: dict[str, str], path: Path) -> None:
         """States that were drawn given values by name, as a file."""
         self.write(x, path)
 
@@ -166,19 +166,19 @@ class Format(ABC):
         """The states of a file with gaps, and which of their coordinates are known (anything stands in the others)."""
         raise BadData(f"{path}: gaps in data of the kind {self.kind!r} cannot be filled yet")
 
-    def write_filled(self, x: Tree, source: Path, path: Path, mark: str | None = None) -> None:
+    def write_filled(self, x: AnyState, source: Path, path: Path, mark: str | None = None) -> None:
         """The file `source` with its gaps filled from the states x: what is known stays as it is."""
         self.write(x, path)
 
-    def blank(self, x: Tree, fixed: Tree) -> Bool[Tensor, "rows places"]:
+    def blank(self, x: AnyState, fixed: AnyState) -> Bool[Tensor, "rows places"]:
         """Which gaps were filled by no value: their rows are drawn again."""
         return torch.zeros(batch_size(x), 0, dtype=torch.bool)
 
-    def count_gaps(self, fixed: Tree) -> int:
+    def count_gaps(self, fixed: AnyState) -> int:
         """How many gaps there are, as people count them."""
         return sum(int((~leaf).sum()) for leaf in leaves(fixed))
 
-    def gap_parts(self, labels: dict[str, str], fixed: Tree) -> dict[str, str]:
+    def gap_parts(self, labels: dict[str, str], fixed: AnyState) -> dict[str, str]:
         """Labels of the leaves that have gaps (the name of a state without leaves is ""), by parts that people know."""
         return labels if isinstance(fixed, dict) else {self.kind: labels.get("", "exact")}
 

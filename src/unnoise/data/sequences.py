@@ -24,7 +24,7 @@ from unnoise.data.registry import register_format
 from unnoise.data.training_defaults import muon
 from unnoise.denoiser import Denoiser
 from unnoise.processes import Masking, Process, Uniform
-from unnoise.shapes import Int, Tree
+from unnoise.shapes import Int
 
 Symbols = Literal["characters", "bytes", "tokens", "smiles"]
 NOISES: dict[str, type[Process]] = {"masking": Masking, "uniform": Uniform}
@@ -88,7 +88,7 @@ class Sequences(Format):
         return FORMS[form], tuple(option for option in cls.options if option not in other)
 
     @classmethod
-    def read(cls, path: Path, how: Reading) -> tuple["Sequences", Tree]:
+    def read(cls, path: Path, how: Reading) -> tuple["Sequences", Tensor]:
         form, symbols = form_of(path), how.text
         if symbols is not None and symbols not in ("characters", "bytes"):
             raise BadData(f"--text {symbols}: choose characters or bytes")
@@ -181,10 +181,10 @@ class Sequences(Format):
             denoiser.network = EndBarred(denoiser.network, self.alphabet.index(END), len(self.alphabet))
         return denoiser
 
-    def encode(self, path: Path) -> Tree:
+    def encode(self, path: Path) -> Tensor:
         return self._states(self._split_all(_pieces(path, self.form, self.symbols)[1], path), path)
 
-    def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
+    def gaps(self, path: Path, mark: str | None = None) -> tuple[Tensor, Tensor]:
         """A mark, `_` unless told, stands for each symbol to be filled."""
         mark = self._mark(path, mark)
         split = self._split_all(_pieces(path, self.form, self.symbols, mark)[1], path, mark)
@@ -234,7 +234,7 @@ class Sequences(Format):
             known = ", ".join(suffix for suffix in WRITTEN[self.form] if suffix)
             raise BadData(f"{path}: {what} written as {known}, gzipped or not: rename it")
 
-    def write(self, x: Tree, path: Path) -> None:
+    def write(self, x: Tensor, path: Path) -> None:
         if self.symbols == "bytes":  # raw, for a window may begin or end within a character
             rows = [bytes(map(ord, row)) for row in self._rows(x)]
             write_bytes(path, (b"\n" if self.padded else b"\n\n").join(rows) + b"\n")

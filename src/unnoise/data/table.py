@@ -48,7 +48,7 @@ from unnoise.data.table_files import (
     texts_of,
 )
 from unnoise.processes import Gaussian, Masking, Process, Product
-from unnoise.shapes import Bool, Float, Tree
+from unnoise.shapes import AnyState, Bool, Float, Tree
 from unnoise.spaces import Euclidean, Finite, ProductSpace, Space
 from unnoise.tree import batch_size
 
@@ -156,7 +156,7 @@ class Table(Format):
     def targets(self) -> list[str]:
         return [column.name for column in self.columns]
 
-    def log_fill(self, x: Tree) -> Float[Tensor, "rows"]:
+    def log_fill(self, x: dict[str, Tensor]) -> Float[Tensor, "rows"]:
         """Of the normal numbers that stand where a continuous column is missing or has one of its atoms."""
         total = super().log_fill(x)
         place = {column.name: i for i, column in enumerate(self.coordinates)}
@@ -205,14 +205,14 @@ class Table(Format):
         return self._states(coded)
 
     def _states(self, coded: dict[str, tuple[np.ndarray, np.ndarray | None]]) -> Tree:
-        x: dict[str, Tensor] = {}
+        x: dict[str, Tree] = {}
         if self.coordinates:
             x[CATEGORIES] = torch.as_tensor(np.stack([coded[column.name][0] for column in self.coordinates], 1))
         for leaf, column in self.leaves.items():
             x[leaf] = torch.as_tensor(coded[column.name][1], dtype=torch.float32).unsqueeze(-1)
         return x
 
-    def _decode(self, x: Tree) -> dict[str, list[str | None]]:
+    def _decode(self, x: AnyState) -> dict[str, list[str | None]]:
         self.space.check(x)
         where = {column.name: i for i, column in enumerate(self.coordinates)}
         leaf_of = {column.name: leaf for leaf, column in self.leaves.items()}
@@ -225,7 +225,7 @@ class Table(Format):
             result[column.name] = column.decode(state, score)
         return result
 
-    def arrow(self, x: Tree) -> Any:
+    def arrow(self, x: AnyState) -> Any:
         """States as a pyarrow.Table with the types of the file."""
         return self._arrow(self._decode(x))
 
@@ -253,7 +253,7 @@ class Table(Format):
             arrays.append(words.cast(kind))
         return pa.Table.from_arrays(arrays, schema=schema)
 
-    def frame(self, x: Tree) -> Any:
+    def frame(self, x: AnyState) -> Any:
         """States as a pandas.DataFrame; whole numbers and booleans that can be missing get pandas' nullable types."""
         import pandas as pd
 
@@ -271,17 +271,17 @@ class Table(Format):
         super().check_out(path)
         table_suffix(path)
 
-    def write(self, x: Tree, path: Path | str) -> None:
+    def write(self, x: AnyState, path: Path | str) -> None:
         self._write(self._decode(x), Path(path))
 
-    def write_given(self, x: Tree, assignments: dict[str, str], path: Path) -> None:
+    def write_given(self, x: AnyState, assignments: dict[str, str], path: Path) -> None:
         """States drawn given columns, whose values are written to the last digit: scores are float32."""
         cells = self._decode(x)
         for name, text in assignments.items():
             self._keep(cells, name, [str(text)] * len(cells[name]))
         self._write(cells, Path(path))
 
-    def write_filled(self, x: Tree, source: Path, path: Path, mark: str | None = None) -> None:
+    def write_filled(self, x: AnyState, source: Path, path: Path, mark: str | None = None) -> None:
         """The file `source` with its gaps filled, and with the columns that it left out at its end."""
         source, path = Path(source), Path(path)
         cells, table = self._decode(x), self._read(source)
@@ -373,11 +373,11 @@ class Table(Format):
         path = Path(path)
         table = self._read(path)
         columns, rows = self._known(table, path, mark), table.num_rows
-        x: dict[str, Tensor] = {}
+        x: dict[str, Any] = {}
         if self.coordinates:
             x[CATEGORIES] = torch.zeros(rows, len(self.coordinates), dtype=torch.int64)
         x |= {leaf: torch.zeros(rows, 1) for leaf in self.leaves}
-        fixed = {name: torch.zeros_like(leaf, dtype=torch.bool) for name, leaf in x.items()}
+        fixed: dict[str, Any] = {name: torch.zeros_like(leaf, dtype=torch.bool) for name, leaf in x.items()}
         for i in range(rows):
             known = {name: cell for name, cells in columns.items() if (cell := cells[i]) is not None}
             try:
@@ -388,14 +388,14 @@ class Table(Format):
                 x[leaf][i], fixed[leaf][i] = torch.where(which, values, x[leaf][i]), which
         return x, fixed
 
-    def blank(self, x: Tree, fixed: Tree) -> Bool[Tensor, "rows columns"]:
+    def blank(self, x: AnyState, fixed: dict[str, Tensor]) -> Bool[Tensor, "rows columns"]:
         """Cells that were not known and are missing still: drawn as such."""
         known = [len(column.texts) if column.missing is not None else -1 for column in self.coordinates]
         if not known:
             return torch.zeros(batch_size(x), 0, dtype=torch.bool)
         return ~fixed[CATEGORIES] & (x[CATEGORIES] == torch.tensor(known))
 
-    def count_gaps(self, fixed: Tree) -> int:
+    def count_gaps(self, fixed: dict[str, Tensor]) -> int:
         """Cells: a column may have a coordinate in two leaves."""
         filled: dict[str, Any] = {}
         for leaf, known in fixed.items():
@@ -404,7 +404,7 @@ class Table(Format):
                 filled[name] = ~own | filled.get(name, False)
         return sum(int(cells.sum()) for cells in filled.values())
 
-    def gap_parts(self, labels: dict[str, str], fixed: Tree) -> dict[str, str]:
+    def gap_parts(self, labels: dict[str, str], fixed: dict[str, Tensor]) -> dict[str, str]:
         """By columns."""
         parts: dict[str, str] = {}
         for leaf, label in labels.items():

@@ -3,7 +3,7 @@
 from math import log
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from unnoise.data.sequences import Sequences
 from unnoise.data.table import Table
@@ -21,7 +21,7 @@ SEQUENCE_WORK = {"cpu": 2**22, "cuda": 2**28}  # symbols given to the network fo
 
 
 @data_figures.register
-def _(format: Sequences, x0: Tree, bound: float) -> dict[str, Any]:
+def _(format: Sequences, x0: Tensor, bound: float) -> dict[str, Any]:
     nats = bound * len(x0) / int(sequences.own_symbols(format, x0).sum())
     return {"bits_per_symbol": nats / log(2), "perplexity": sequences.perplexity(nats)}
 
@@ -83,7 +83,7 @@ def _judge(format: Sequences, study: Study) -> Judge | None:
 
 
 def _chemistry(
-    format: Sequences, train: torch.Tensor, sets: dict[str, torch.Tensor], result: dict[str, Any], progress: bool
+    format: Sequences, train: Tensor, sets: dict[str, Tensor], result: dict[str, Any], progress: bool
 ) -> dict[str, Any]:
     """Of molecules: how many are valid, different and new, beside what else is known of each set."""
     chemistry = molecules.MoleculeScores(format.texts(train), progress)

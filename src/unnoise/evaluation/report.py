@@ -91,7 +91,8 @@ def evaluate(
 
 def _sets(run: Run, data: Path | None, trained_on: Path | None, scored: bool) -> tuple[Any, Any, list[str]]:
     """The rows trained on, where they are asked for, the rows to evaluate on, and what was moved in these."""
-    format, train, unseen, moved = run.format(), None, None, list[str]()
+    format, train, moved = run.format(), None, list[str]()
+    unseen: Any = None
     if data is None or scored:
         with read_once():
             everything = format.encode(_trained_on(run, trained_on))

@@ -19,16 +19,16 @@ from torch import Tensor
 
 from unnoise.data.base import Format
 from unnoise.noise import NoiseSource
-from unnoise.shapes import Int, Tree
+from unnoise.shapes import AnyState, Int
 
 
 @dataclass(frozen=True)
 class Study:
     """What samples are scored with: rows that were trained on, rows that were not, and as many draws as one asks for."""
 
-    train: Tree
-    unseen: Tree
-    draw: Callable[[int], Tree]
+    train: AnyState  # of the format
+    unseen: AnyState
+    draw: Callable[[int], AnyState]
     samples: int | None  # how many samples were asked for, if that was said
     seed: int
     where: torch.device
@@ -40,7 +40,7 @@ class Study:
 
 
 @singledispatch
-def data_figures(format: Format, x0: Tree, bound: float) -> dict[str, Any]:
+def data_figures(format: Format, x0: AnyState, bound: float) -> dict[str, Any]:
     return {}
 
 

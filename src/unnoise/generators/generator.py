@@ -14,17 +14,17 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import AnyState, Float, Tree
 from unnoise.spaces import Local, Space, tree_leaves
 from unnoise.tree import Path, batch_size, map_leaves, pick, repeat_rows, replace
 
-Function = Callable[[Tree], Tensor]  # a batch of states -> one number per row
+Function = Callable[[AnyState], Tensor]  # a batch of states -> one number per row
 
 
 class Generator:
     """The generator of a Markov process at one time: a function from states to `Local` data, on a space."""
 
-    def __init__(self, space: Space, local: Callable[[Tree], Tree]):
+    def __init__(self, space: Space, local: Callable[[AnyState], Tree[Local]]):
         self.space, self.local = space, local
 
     def act(self, phi: Function, x: Tree) -> Float[Tensor, "batch"]:
@@ -50,7 +50,7 @@ class Generator:
         Numbers: eq:reverse-Fokker-Planck.  Categories: eq:reversed-generator-discrete-sp, eq:reverse-rate-matrix.
         """
 
-        def local(x: Tree) -> Tree:
+        def local(x: Tree) -> Tree[Local]:
             data = self.local(x)
             for path, space in tree_leaves(self.space):
                 backward = space.reverse(self._field(x, path), of_leaf(log_q, x, path), pick(x, path))
@@ -67,7 +67,7 @@ class Generator:
         if not 0 <= k < spaces[path].dimension:
             raise ValueError(f"k = {k}, but {spaces[path]} has the coordinates 0 ... {spaces[path].dimension - 1}")
 
-        def local(x: Tree) -> Tree:
+        def local(x: Tree) -> Tree[Local]:
             data = self.local(x)
             for other, space in tree_leaves(self.space):
                 part = space.coordinate(pick(data, other), pick(x, other), k if other == path else None)

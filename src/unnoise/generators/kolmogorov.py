@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from unnoise.generators.generator import Generator, beside
-from unnoise.shapes import Float, Tree
-from unnoise.spaces import Space, tree_leaves
+from unnoise.shapes import AnyState, Float, Tree
+from unnoise.spaces import Local, Space, tree_leaves
 from unnoise.tree import batch_size, map_leaves, pick
 
 
@@ -37,7 +37,7 @@ def code(space: Space, x: Tree) -> Tensor:
 
 
 def matrices(
-    space: Space, local: Callable[[Tree, Tensor], Tree], times: Float[Tensor, "n"]
+    space: Space, local: Callable[[AnyState, Tensor], Tree[Local]], times: Float[Tensor, "n"]
 ) -> Float[Tensor, "n count count"]:
     """Dense rate matrices, one per time: R[y, x] is the rate x -> y, columns sum to zero.  `local` is evaluated once."""
     points, n = states(space), len(times)

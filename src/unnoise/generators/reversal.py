@@ -10,8 +10,8 @@ from torch import Tensor
 
 from unnoise.generators.local import divergence_rate
 from unnoise.laws import Joint, Law
-from unnoise.shapes import Float, Tree
-from unnoise.spaces import ProductSpace, Space
+from unnoise.shapes import Clock, Float, Tree
+from unnoise.spaces import Local, ProductSpace, Space
 
 
 class Reversal(ABC):
@@ -25,11 +25,11 @@ class Reversal(ABC):
         """Where x_t lives."""
 
     @abstractmethod
-    def local(self) -> Tree:
+    def local(self) -> Tree[Local]:
         """The reverse generator at x_t: a `Local`, or a dict of them on a product."""
 
     @abstractmethod
-    def step(self, s: Tree) -> Law:
+    def step(self, s: Clock) -> Law:
         """The law of x_s given x_t; that of categories factorises over coordinates (eq:dt-reversal-factorisation)."""
 
 
@@ -42,14 +42,14 @@ class ProductReversal(Reversal):
     def space(self) -> Space:
         return ProductSpace(**{name: leaf.space for name, leaf in self.leaves.items()})
 
-    def local(self) -> Tree:
+    def local(self) -> dict[str, Tree[Local]]:
         return {name: leaf.local() for name, leaf in self.leaves.items()}
 
-    def step(self, s: Tree) -> Law:
+    def step(self, s: Clock) -> Law:
         return Joint({name: leaf.step(s[name] if isinstance(s, dict) else s) for name, leaf in self.leaves.items()})
 
 
-def divergence(true: Reversal, model: Reversal, s: Tree | None = None) -> Float[Tensor, "batch"]:
+def divergence(true: Reversal, model: Reversal, s: Clock | None = None) -> Float[Tensor, "batch"]:
     """KL of the kernels to time s (eq:kl-definition), or, without s, the rate at which it grows from the current time."""
     if s is None:
         return divergence_rate(true.space, true.local(), model.local(), true.x_t)

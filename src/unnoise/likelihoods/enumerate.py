@@ -34,7 +34,7 @@ from unnoise.likelihoods.paths import Grid, chain_times
 from unnoise.noise import NoiseSource
 from unnoise.predictions import FinitePrediction, Prediction, ProductPrediction
 from unnoise.processes import Process
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import Clock, Float, Tree
 from unnoise.spaces import ENUMERABLE, Finite, Space, tree_leaves
 from unnoise.tree import batch_size, first_leaf, map_leaves, pick, rows, tile
 
@@ -105,7 +105,7 @@ class _Table:
             part = slice(i, i + self.chunk)
             yield part, rows(self.points, part)
 
-    def predict(self, x: Tree, t: Tree) -> Prediction:
+    def predict(self, x: Tree, t: Clock) -> Prediction:
         self.calls, self.rows = self.calls + 1, self.rows + batch_size(x)
         return self.denoiser(x, t, **spread(self.condition, batch_size(x)))
 

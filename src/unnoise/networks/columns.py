@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from unnoise.networks.base import register, require
 from unnoise.networks.blocks import Block
 from unnoise.networks.embedding import Modulation, TimeEmbedding, fourier_of_value, modulate, rms_norm
-from unnoise.shapes import Tree
+from unnoise.shapes import AnyState, Tree
 
 IMPOSSIBLE = -1e9  # exp of it is 0 in every precision
 
@@ -49,7 +49,7 @@ class ColumnLeaf:
     def columns(self) -> int:
         return prod(self.shape)
 
-    def find(self, tree: Tree) -> Any:
+    def find(self, tree: AnyState) -> Any:
         """Its own part of a tree; of a tree of times, that of the nearest branch that has one."""
         for name in self.path:
             if not isinstance(tree, Mapping):
@@ -186,7 +186,8 @@ class ColumnTransformer(nn.Module):
             tokens.append(self.categories.tokens(self._joined(x, self.category_leaves, torch.int64), shown))
         h = torch.cat(tokens, 1)
         by_leaf = isinstance(t, Mapping)
-        c = self.time(torch.stack([leaf.find(t) for leaf in self.leaves], 1) if by_leaf else t.unsqueeze(1))
+        clock: AnyState = t
+        c = self.time(torch.stack([leaf.find(t) for leaf in self.leaves], 1) if by_leaf else clock.unsqueeze(1))
         for block in self.blocks:
             h = block(h, c, self.group if by_leaf else None)
         shift, scale = (part.index_select(1, self.group) if by_leaf else part for part in self.modulation(c))
@@ -208,7 +209,7 @@ class ColumnTransformer(nn.Module):
         return out
 
 
-def _placed(tree: Tree, path: Sequence[str], value: Tensor) -> Tree:
+def _placed(tree: Any, path: Sequence[str], value: Tensor) -> Tree:
     """The tree with a value at a path."""
     if not path:
         return value

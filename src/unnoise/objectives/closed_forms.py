@@ -56,7 +56,7 @@ from unnoise.processes import (
     Uniform,
 )
 from unnoise.schedules import Schedule
-from unnoise.shapes import Float, Int, Tree
+from unnoise.shapes import AnyState, Float, Int
 
 Form = TypeVar("Form", bound=Callable[..., Tensor])
 
@@ -255,7 +255,7 @@ def remaining_divergence(prediction: Remaining, x0: Tensor) -> Float[Tensor, "ba
     return finite_or_inf(sum_coordinates(terms), 1e20)
 
 
-def rate(prediction: Prediction, process: Process, x0: Tree, fast: bool = True) -> Float[Tensor, "batch"]:
+def rate(prediction: Prediction, process: Process, x0: AnyState, fast: bool = True) -> Float[Tensor, "batch"]:
     """The bound's integrand: the closed form where there is one, else the divergence of the generators."""
     prediction = prediction.by_leaf()
     if isinstance(prediction, ProductPrediction):
@@ -280,7 +280,7 @@ Printed = Literal["rate", "ratio", "posterior"]
 
 
 def _score_entropy_parts(process: FiniteProcess, prediction: FinitePrediction, x0: Tensor):
-    log_true = process.reverse(prediction.x_t, x0, prediction.t).local().log_rates
+    log_true = process.reverse(prediction.x_t, x0, prediction.t).local().log_rates  # type: ignore[union-attr]
     into = process.log_rates_into(prediction.x_t, prediction.t)
     return log_true, into, into > LOG_ZERO / 2
 

@@ -26,7 +26,7 @@ from unnoise.predictions import (
     ProductPrediction,
 )
 from unnoise.processes import Gaussian, Process
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import AnyState, Float
 
 
 class Decoder(ABC):
@@ -37,12 +37,12 @@ class Decoder(ABC):
 
     @abstractmethod
     def nll(
-        self, process: Process, prediction: Prediction | None, x0: Tree, x_eps: Tree, eps: float
+        self, process: Process, prediction: Prediction | None, x0: AnyState, x_eps: AnyState, eps: float
     ) -> Float[Tensor, "batch"]:
         """At the state x_eps; its mean over states where that is known (`needs_state` is False)."""
 
     def log_prob(
-        self, process: Process, prediction: Prediction | None, x0: Tree, x_eps: Tree, eps: float
+        self, process: Process, prediction: Prediction | None, x0: AnyState, x_eps: AnyState, eps: float
     ) -> Float[Tensor, "batch"]:
         """log p(x_0 | x_eps) at the state x_eps, float64, also of a decoder that knows its mean over states."""
         return -self.nll(process, prediction, x0, x_eps, eps).double()
@@ -147,7 +147,7 @@ class CountDecoder(Decoder):
 
 @runtime_checkable
 class HasDecoder(Protocol):
-    def log_decode(self, x0: Tree, x_eps: Tree, eps: Any) -> Tensor: ...
+    def log_decode(self, x0: AnyState, x_eps: AnyState, eps: Any) -> Tensor: ...
 
 
 class ExactDecoder(Decoder):
@@ -176,7 +176,7 @@ class LeafDecoders(Decoder):
         parts = [decoder.log_prob(*given) for decoder, *given in self._each(process, prediction, x0, x_eps, eps)]
         return torch.stack(parts).sum(0)
 
-    def _each(self, process: Process, prediction: Prediction | None, x0: Tree, x_eps: Tree, eps: Any) -> list[tuple]:
+    def _each(self, process: Process, prediction: Prediction | None, x0: AnyState, x_eps: AnyState, eps: Any) -> list[tuple]:
         """The decoder of every leaf, and what it is asked."""
         if not process.leaves:
             raise _refuse(self, process)

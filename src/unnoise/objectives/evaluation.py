@@ -69,7 +69,9 @@ class Evaluation:
 
     # -- expectations over x_t ----------------------------------------------------------------------------------------
 
-    def expect(self, function: Integrand, t: Float[Tensor, "visits batch"], noise: NoiseSource, x_t: Tree = None) -> Tensor:
+    def expect(
+        self, function: Integrand, t: Float[Tensor, "visits batch"], noise: NoiseSource, x_t: Tree | None = None
+    ) -> Tensor:
         """E_{x_t ~ q(. | x_0)} function(x0, x_t, t, condition) at each visit: exactly, or at one draw (or the x_t given)."""
         if self.rules.exact:
             group = max(1, GROUP // self.rows)  # visits that are put to the denoiser together
@@ -79,7 +81,7 @@ class Evaluation:
             values.append(function(self.x0, self._state(i, clock, noise, x_t), clock, self.condition))
         return torch.stack(values)
 
-    def _state(self, i: int, t: Tensor, noise: NoiseSource, x_t: Tree) -> Tree:
+    def _state(self, i: int, t: Tensor, noise: NoiseSource, x_t: Tree | None) -> Tree:
         """The state of visit number i: drawn, or one of those given."""
         if x_t is not None:
             return rows(x_t, slice(i * self.rows, (i + 1) * self.rows))

@@ -47,7 +47,7 @@ class MixedTimes(JointTimes):
         certain = (may & (may.cumsum(1) - 1 == rank) & turn.unsqueeze(1)).split([m.space.dimension for _, m in masked], 1)
         x_t = process.marginal(x0, t).draw(noise.at("state"))
         for name, rows_that_know in known.items():
-            x_t[name] = choose(rows_that_know, x0[name], x_t[name])
+            x_t[name] = choose(rows_that_know, x0[name], x_t[name])  # type: ignore[index, assignment]
         for (path, leaf), here in zip(masked, certain, strict=True):
             state = pick(x_t, path)
             x_t = replace(x_t, path, torch.where(here.reshape(state.shape), leaf.mask, state))

@@ -27,7 +27,7 @@ from unnoise.objectives.bound import Objective
 from unnoise.objectives.mixed_times import MixedTimes
 from unnoise.objectives.terms import Terms
 from unnoise.predictions import ProductPrediction
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import AnyState, Float, Tree
 from unnoise.tree import batch_size, choose, rows
 
 
@@ -64,7 +64,7 @@ class Observed(Objective):
         chosen = chosen.scatter(1, free, False) & some.unsqueeze(1)
         return dict(zip(names, chosen.unbind(1), strict=True))
 
-    def evaluate(self, x0: Tree, noise: NoiseSource | None, condition: Condition | None) -> Terms:
+    def evaluate(self, x0: AnyState, noise: NoiseSource | None, condition: Condition | None) -> Terms:
         process = self.denoiser.process.base
         x0, noise, given, added = self._enter(x0, noise, condition)
         count = batch_size(x0)
@@ -74,8 +74,8 @@ class Observed(Objective):
         total = torch.zeros(count, dtype=torch.float64, device=noise.rows.device)
         for i, (t, weight) in enumerate(zip(visits.t, visits.weight, strict=True)):
             if visits.x_t is None:
-                noised = process.marginal(x0, t).draw(noise.at("state", i))
-                x_t = {name: choose(observed[name], x0[name], noised[name]) for name in self.leaves}
+                noised: AnyState = process.marginal(x0, t).draw(noise.at("state", i))
+                x_t: Tree = {name: choose(observed[name], x0[name], noised[name]) for name in self.leaves}
             else:
                 x_t = rows(visits.x_t, slice(i * count, (i + 1) * count))
             total = total + weight * self.rate(x0, x_t, t, observed, given)
@@ -84,7 +84,12 @@ class Observed(Objective):
         return Terms(terms, weighted=reduce(add, added.values(), total), is_bound=False)
 
     def rate(
-        self, x0: Tree, x_t: Tree, t: Float[Tensor, "batch"], observed: dict[str, Tensor], condition: dict[str, Any]
+        self,
+        x0: dict[str, Tree],
+        x_t: Tree,
+        t: Float[Tensor, "batch"],
+        observed: dict[str, Tensor],
+        condition: dict[str, Any],
     ) -> Float[Tensor, "batch"]:
         """The integrand, of the leaves that are not observed."""
         clock = {name: torch.where(seen, 0.0, t) for name, seen in observed.items()}

@@ -57,7 +57,7 @@ from unnoise.predictions import (
 from unnoise.processes import Process
 from unnoise.processes.finite import at
 from unnoise.schedules import Schedule
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import AnyState, Float
 
 SMALLEST = 1e-6  # of a squared error that another is relative to
 LAST = 1 - 1e-12  # where a chain stands at t = 1 and alpha = 0, weights are the limits that 0/0 has there
@@ -83,7 +83,7 @@ class Weighting(ABC):
             cls.bound_share = cls.bound_share if "bound_share" in own else 0.0
 
     def rate(
-        self, prediction: Prediction, process: Process, x0: Tree, fast: bool = True, free: Tensor | None = None
+        self, prediction: Prediction, process: Process, x0: AnyState, fast: bool = True, free: Tensor | None = None
     ) -> Float[Tensor, "batch"]:
         """`free`: the rows that are asked for, if not all; what the others get is finite and means nothing."""
         prediction = prediction.by_leaf()
@@ -96,7 +96,7 @@ class Weighting(ABC):
         return self.leaf_rate(prediction, process, x0, fast, free)
 
     def step(
-        self, prediction: Prediction, process: Process, x0: Tree, s: Float[Tensor, "batch"], fast: bool = True
+        self, prediction: Prediction, process: Process, x0: AnyState, s: Float[Tensor, "batch"], fast: bool = True
     ) -> Float[Tensor, "batch"]:
         """What a step of a chain to the time s counts: its length times the rate where it starts."""
         prediction = prediction.by_leaf()
@@ -106,7 +106,7 @@ class Weighting(ABC):
             return torch.stack(parts).sum(0)
         if not self.concerns(prediction):
             return _step_kl(prediction, process, x0, s)
-        return (prediction.t - s) * self.leaf_rate(prediction, process, x0, fast)
+        return (prediction.t - s) * self.leaf_rate(prediction, process, x0, fast)  # type: ignore[operator]  # a leaf's time
 
     def concerns(self, prediction: Prediction) -> bool:
         """Whether it weighs a leaf with this prediction; if not, the leaf keeps the bound."""
@@ -127,7 +127,7 @@ class Weighting(ABC):
     __rmul__ = __mul__
 
 
-def _step_kl(prediction: Prediction, process: Process, x0: Tree, s: Tensor) -> Tensor:
+def _step_kl(prediction: Prediction, process: Process, x0: AnyState, s: Tensor) -> Tensor:
     return divergence(process.reverse(prediction.x_t, x0, prediction.t), prediction, s)
 
 

@@ -15,7 +15,7 @@ from unnoise.objectives.decoders import ExactDecoder
 from unnoise.predictions import Energy, Kinds, Prediction, ProductPrediction, RawPosterior, resolve_kinds
 from unnoise.predictions.finite import Kernel
 from unnoise.processes import Process
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import AnyState, Clock, Float, Tree
 from unnoise.tree import first_leaf, map_leaves
 
 
@@ -37,10 +37,10 @@ class Oracle(AnyDenoiser):
         return other
 
     @abstractmethod
-    def native(self, x_t: Tree, t: Tree) -> Prediction:
+    def native(self, x_t: AnyState, t: AnyState) -> Prediction:
         """The exact `Velocity` / `Posterior` prediction."""
 
-    def forward(self, x_t: Tree, t: Tree, /, **condition: Any) -> Prediction:
+    def forward(self, x_t: Tree, t: Clock, /, **condition: Any) -> Prediction:
         x_t = self.process.state_space.check(x_t, "x_t")
         leaf = first_leaf(x_t)
         process = self.process.base
@@ -65,18 +65,18 @@ class Oracle(AnyDenoiser):
         return prediction.to(kind, **options)
 
     @abstractmethod
-    def log_prob(self, x0: Tree) -> Float[Tensor, "batch"]:
+    def log_prob(self, x0: AnyState) -> Float[Tensor, "batch"]:
         """log q(x_0): the exact likelihood."""
 
     @abstractmethod
-    def log_marginal(self, x_t: Tree, t: Tree) -> Float[Tensor, "batch"]:
+    def log_marginal(self, x_t: AnyState, t: Clock) -> Float[Tensor, "batch"]:
         """log q_t(x_t)."""
 
     @abstractmethod
     def draw(self, noise: NoiseSource) -> Tree:
         """One example of the data per row."""
 
-    def log_decode(self, x0: Tree, x_t: Tree, t: Tree) -> Float[Tensor, "batch"]:
+    def log_decode(self, x0: AnyState, x_t: AnyState, t: Clock) -> Float[Tensor, "batch"]:
         """log q(x_0 | x_t), jointly over coordinates and leaves."""
         forward = self.process.base.marginal(x0, t).log_prob(x_t)
         return self.log_prob(x0) + forward - self.log_marginal(x_t, t)

@@ -9,6 +9,8 @@ component; a conditional Gaussian x categorical law has a component per categori
 so marginals, posteriors over c, E[x_0 | x_t] and the leave-one-out posterior of each coordinate are sums over c.
 """
 
+from typing import Any, cast
+
 import torch
 from torch import Tensor
 
@@ -19,14 +21,14 @@ from unnoise.oracles.base import Oracle
 from unnoise.oracles.leaves import CategoricalLeaf, GaussianLeaf, Leaf
 from unnoise.predictions import Kinds, Prediction, ProductPrediction
 from unnoise.processes import FiniteProcess, Gaussian, Process, Product
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import AnyState, Clock, Float, Tree
 from unnoise.spaces import Finite
 
 
 class Components(Oracle):
     """A finite mixture with the given weights; `leaves` is one `Leaf`, or a dict that mirrors the product."""
 
-    def __init__(self, process: Process, weights: Float[Tensor, "components"], leaves: Tree, predicts: Kinds = None):
+    def __init__(self, process: Process, weights: Float[Tensor, "components"], leaves: Tree[Leaf], predicts: Kinds = None):
         super().__init__(process, predicts)
         weights = torch.as_tensor(weights, dtype=torch.float64)
         if not bool((weights >= 0).all()) or abs(float(weights.sum()) - 1) > 1e-6:
@@ -36,7 +38,7 @@ class Components(Oracle):
             )
         self.log_weights, self.leaves = log_of(weights / weights.sum()), leaves
 
-    def _list(self, process: Process, leaves: Tree, x: Tree, t: Tree) -> list[tuple[Process, Leaf, Tensor, Tree]]:
+    def _list(self, process: Process, leaves: Any, x: AnyState, t: Clock) -> list[tuple[Process, Leaf, Tensor, Clock]]:
         if process.leaves:
             return [
                 entry
@@ -45,7 +47,7 @@ class Components(Oracle):
             ]
         return [(process, leaves, x, t)]
 
-    def native(self, x_t: Tree, t: Tree) -> Prediction:
+    def native(self, x_t: AnyState, t: AnyState) -> Prediction:
         process = self.process.base
         entries = self._list(process, self.leaves, x_t, t)
         evidence = [leaf.log_evidence(part, x, time) for part, leaf, x, time in entries]
@@ -55,7 +57,7 @@ class Components(Oracle):
             predictions.append(leaf.predict(part, x, time, others))
         return self._assemble(process, x_t, t, iter(predictions))
 
-    def _assemble(self, process: Process, x_t: Tree, t: Tree, predictions) -> Prediction:
+    def _assemble(self, process: Process, x_t: AnyState, t: AnyState, predictions) -> Prediction:
         if process.leaves:
             leaves = {
                 name: self._assemble(part, x_t[name], leaf_time(t, name), predictions)
@@ -68,7 +70,7 @@ class Components(Oracle):
         entries = self._list(self.process.base, self.leaves, x0, 0.0)
         return (sum(leaf.log_prob(x) for _, leaf, x, _ in entries) + self.log_weights).logsumexp(-1)
 
-    def log_marginal(self, x_t: Tree, t: Tree) -> Float[Tensor, "batch"]:
+    def log_marginal(self, x_t: Tree, t: Clock) -> Float[Tensor, "batch"]:
         entries = self._list(self.process.base, self.leaves, x_t, t)
         return (sum(leaf.log_evidence(p, x, time) for p, leaf, x, time in entries) + self.log_weights).logsumexp(-1)
 
@@ -76,19 +78,20 @@ class Components(Oracle):
         rows = len(noise.rows)
         component = draw_categories(self.log_weights.expand(rows, -1), noise.at("component"))
 
-        def leaf_draw(leaves: Tree, source: NoiseSource) -> Tree:
+        def leaf_draw(leaves: Tree[Leaf], source: NoiseSource) -> Tree:
             if isinstance(leaves, dict):
                 return {name: leaf_draw(part, source.at(name)) for name, part in leaves.items()}
             return leaves.draw(component, source)
 
         return leaf_draw(self.leaves, noise.at("leaf"))
 
-    def clean_variance(self, x_t: Tensor, t: Tree) -> Tensor:
+    def clean_variance(self, x_t: Tensor, t: Clock) -> Tensor:
         """Var(x_0^k | x_t) of each (whitened) coordinate on a Euclidean space, for the optimal reverse variance."""
         process = self.process.base
         if not isinstance(process, Gaussian):
             raise TypeError("the clean variance is asked for on a single Gaussian leaf")
-        evidence, mean, variance = self.leaves.conditional(process, x_t, t)
+        leaf = cast(GaussianLeaf, self.leaves)
+        evidence, mean, variance = leaf.conditional(process, x_t, t)
         weight = (self.log_weights + evidence).softmax(-1).unsqueeze(-1)
         average = (weight * mean).sum(1)
         total = (weight * (variance + process.whiten(mean - average.unsqueeze(1)).square())).sum(1)
@@ -119,7 +122,7 @@ def conditional_gaussian(
     process: Product, probs: Tensor, means: Tensor, covariances: Tensor, predicts: Kinds = None
 ) -> Components:
     """Categories from a table, and numbers that are Gaussian given them: a product of one finite and one Euclidean leaf."""
-    leaves: dict[str, Leaf] = {}
+    leaves: dict[str, Tree[Leaf]] = {}
     for name, leaf in process.leaves.items():
         if isinstance(leaf, FiniteProcess):
             leaves[name] = CategoricalLeaf.points(leaf.space)

@@ -22,7 +22,7 @@ from unnoise.noise import NoiseSource
 from unnoise.oracles.components import Components, Leaf
 from unnoise.predictions import CountPrediction, Intensity, Kinds, Remaining
 from unnoise.processes import Process, Thinning
-from unnoise.shapes import Float, Int, Tree
+from unnoise.shapes import Clock, Float, Int
 
 _PURE_DEATH = "binomial data has a known noised law under pure death only; use immigration = 0, or Poisson data"
 
@@ -40,7 +40,7 @@ class CountLeaf(Leaf):
     def log_intensity(self, x: Tensor, alpha: Tensor, beta: Tensor) -> Float[Tensor, "batch components d"]:
         """log m_c(x)."""
 
-    def _noise(self, process: Thinning, x_t: Tensor, t: Tree) -> tuple[Tensor, Tensor, Tensor]:
+    def _noise(self, process: Thinning, x_t: Tensor, t: Clock) -> tuple[Tensor, Tensor, Tensor]:
         """x_t, alpha and 1 - alpha with an axis for the components."""
         alpha, beta = (c.reshape(len(x_t), 1, -1) for c in process.survival(x_t, None, t))
         return x_t.reshape(len(x_t), 1, -1), alpha, beta

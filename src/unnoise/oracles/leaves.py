@@ -15,7 +15,7 @@ from unnoise.laws import LOG_ZERO, draw_categories
 from unnoise.noise import NoiseSource
 from unnoise.predictions import Posterior, Prediction, Velocity
 from unnoise.processes import FiniteProcess, Gaussian, Process
-from unnoise.shapes import Float, Int, Tree
+from unnoise.shapes import Clock, Float, Int
 from unnoise.spaces import Finite
 
 
@@ -23,7 +23,7 @@ class Leaf(ABC):
     """The components' laws on one leaf."""
 
     @abstractmethod
-    def log_evidence(self, process: Process, x_t: Tensor, t: Tree) -> Float[Tensor, "batch components"]: ...
+    def log_evidence(self, process: Process, x_t: Tensor, t: Clock) -> Float[Tensor, "batch components"]: ...
 
     @abstractmethod
     def log_prob(self, x0: Tensor) -> Float[Tensor, "batch components"]: ...
@@ -32,7 +32,7 @@ class Leaf(ABC):
     def draw(self, component: Int[Tensor, "batch"], noise: NoiseSource) -> Tensor: ...
 
     @abstractmethod
-    def predict(self, process, x_t: Tensor, t: Tree, log_others: Float[Tensor, "batch components"]) -> Prediction:
+    def predict(self, process, x_t: Tensor, t: Clock, log_others: Float[Tensor, "batch components"]) -> Prediction:
         """The native prediction, given the log-weight of each component from everything but this leaf."""
 
 
@@ -59,15 +59,15 @@ class GaussianLeaf(Leaf):
             self._white[covariance] = GaussianLeaf(covariance.whiten(self.means), covariance.whiten(rows.mT))
         return self._white[covariance]
 
-    def conditional(self, process: Gaussian, x_t: Tensor, t: Tree) -> tuple[Tensor, Tensor, Tensor]:
+    def conditional(self, process: Gaussian, x_t: Tensor, t: Clock) -> tuple[Tensor, Tensor, Tensor]:
         """Log-evidence [b, c], E[x_0 | x_t, c] [b, c, d] and the variances of (whitened) x_0 given (x_t, c) [b, c, d]."""
         return self._both(process, x_t, t)[:3]
 
-    def expected_noise(self, process: Gaussian, x_t: Tensor, t: Tree) -> Tensor:
+    def expected_noise(self, process: Gaussian, x_t: Tensor, t: Clock) -> Tensor:
         """E[eps | x_t, c] = sigma C C_t^-1 (x_t - alpha mu), C_t the noised covariance: [b, c, d]."""
         return self._both(process, x_t, t)[3]
 
-    def _both(self, process: Gaussian, x_t: Tensor, t: Tree) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _both(self, process: Gaussian, x_t: Tensor, t: Clock) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """`conditional` and `expected_noise`, of one solution."""
         covariance = process.covariance
         leaf = self if covariance is None else self.whitened(covariance)
@@ -78,11 +78,11 @@ class GaussianLeaf(Leaf):
             return log_evidence, mean, variance, noise
         return log_evidence - covariance.log_det_root, covariance.colour(mean), variance, covariance.colour(noise)
 
-    def _alpha_sigma(self, process: Gaussian, x_t: Tensor, t: Tree) -> tuple[Tensor, Tensor]:
+    def _alpha_sigma(self, process: Gaussian, x_t: Tensor, t: Clock) -> tuple[Tensor, Tensor]:
         t = process.times(t, x_t)
         return tuple(v.reshape(len(t), 1, -1) for v in (process.schedule.alpha(t), process.schedule.sigma(t)))  # type: ignore
 
-    def _solve(self, process: Gaussian, x_t: Tensor, t: Tree) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _solve(self, process: Gaussian, x_t: Tensor, t: Clock) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Under independent noise: log-evidence, C_t^-1 (x_t - alpha mu), the gain Sigma A, and Var(x_0 | x_t, c)."""
         alpha, sigma = self._alpha_sigma(process, x_t, t)
         residual = x_t.double().reshape(len(x_t), 1, -1) - alpha * self.means
@@ -143,7 +143,7 @@ class CategoricalLeaf(Leaf):
         leaf.states = states.reshape(len(states), -1)
         return leaf
 
-    def _each(self, process: FiniteProcess, x_t: Tensor, t: Tree) -> Float[Tensor, "batch components d"]:
+    def _each(self, process: FiniteProcess, x_t: Tensor, t: Clock) -> Float[Tensor, "batch components d"]:
         size = self.log_probs.shape[-1]
         evidence = process.log_evidence(x_t, None, process.times(t, x_t))[..., :size]
         evidence = evidence.reshape(len(x_t), -1, size)

@@ -17,7 +17,7 @@ from unnoise.noise import NoiseSource
 from unnoise.oracles.base import Oracle
 from unnoise.predictions import Kinds, Posterior, Prediction
 from unnoise.processes import FiniteProcess
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import Clock, Float
 from unnoise.spaces import Finite
 
 
@@ -48,7 +48,7 @@ class MarkovChain(Oracle):
     def _base(self) -> FiniteProcess:
         return self.process.base  # type: ignore[return-value]  # its space was looked at when the oracle was made
 
-    def _evidence(self, x_t: Tensor, t: Tree) -> Float[Tensor, "batch length size"]:
+    def _evidence(self, x_t: Tensor, t: Clock) -> Float[Tensor, "batch length size"]:
         process = self._base
         return process.log_evidence(x_t, None, process.times(t, x_t))[..., : process.space.size]
 
@@ -66,20 +66,20 @@ class MarkovChain(Oracle):
             message = (self.log_transition.T + (message + evidence[:, k]).unsqueeze(1)).logsumexp(-1)
         return torch.stack(out[::-1], 1)
 
-    def native(self, x_t: Tree, t: Tree) -> Prediction:
+    def native(self, x_t: Tensor, t: Clock) -> Prediction:
         evidence = self._evidence(x_t, t)
         log_theta = (self._left(evidence) + self._right(evidence)).log_softmax(-1)
         return Posterior(log_theta, self._base, x_t, t)
 
-    def log_prob(self, x0: Tree) -> Float[Tensor, "batch"]:
+    def log_prob(self, x0: Tensor) -> Float[Tensor, "batch"]:
         steps = self.log_transition[x0[:, 1:], x0[:, :-1]].sum(-1)
         return self.log_initial[x0[:, 0]] + steps
 
-    def log_marginal(self, x_t: Tree, t: Tree) -> Float[Tensor, "batch"]:
+    def log_marginal(self, x_t: Tensor, t: Clock) -> Float[Tensor, "batch"]:
         evidence = self._evidence(x_t, t)
         return (self._left(evidence)[:, -1] + evidence[:, -1]).logsumexp(-1)
 
-    def draw(self, noise: NoiseSource) -> Tree:
+    def draw(self, noise: NoiseSource) -> Tensor:
         rows = len(noise.rows)
         x = draw_categories(self.log_initial.expand(rows, -1), noise.at(0))
         out = [x]

@@ -25,7 +25,7 @@ from torch import Tensor
 from unnoise.generators import Reversal
 from unnoise.predictions.variance import Variance
 from unnoise.processes import Process
-from unnoise.shapes import Tree
+from unnoise.shapes import AnyState, Tree
 from unnoise.spaces import Space
 
 Kind = TypeVar("Kind", bound="Prediction")
@@ -68,7 +68,7 @@ class Prediction(Reversal):
         return f"does not fit {type(process).__name__}"
 
     @classmethod
-    def of_output(cls, output: Any, process: Process, x_t: Tree, t: Tree, reading: OutputReading) -> "Prediction":
+    def of_output(cls, output: Any, process: Process, x_t: AnyState, t: AnyState, reading: OutputReading) -> "Prediction":
         """What a plain network output means."""
         check_output(output, None)
         return cls(output, process, x_t, t)  # type: ignore[call-arg]
@@ -114,7 +114,7 @@ class Prediction(Reversal):
         own.value = value  # type: ignore[attr-defined]
         return own
 
-    def at(self: Kind, t: Tree) -> Kind:
+    def at(self: Kind, t: AnyState) -> Kind:
         """The same value, said of another time: one per row, or on a product a dict by leaf."""
         own = copy(self)
         own.t = t

@@ -33,7 +33,7 @@ from unnoise.predictions import variance as variances
 from unnoise.predictions.base import Kind, OutputReading, Prediction, check_output, refuse
 from unnoise.processes import Gaussian, Process
 from unnoise.schedules import Schedule
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import Clock, Float
 
 _MEAN_NEEDS_S = "a Mean belongs to a grid pair (s, t): pass s, as in prediction.to(Mean, s=s)"
 
@@ -42,13 +42,15 @@ class ContinuousPrediction(Prediction):
     """A number per coordinate, linear in (x_0, x_t); its kernel is eq:reversal-x0-cond-cont."""
 
     process: Gaussian
+    x_t: Tensor
+    t: Tensor
 
     def __init__(
         self,
         value: Float[Tensor, "batch *shape"],
         process: Gaussian,
         x_t: Float[Tensor, "batch *shape"],
-        t: Tree,
+        t: Clock,
         variance: variances.Variance | None = None,
         extra: Tensor | None = None,
     ):
@@ -69,7 +71,9 @@ class ContinuousPrediction(Prediction):
         return None if isinstance(process, Gaussian) else super().misfit(process)
 
     @classmethod
-    def of_output(cls, output: Any, process: Process, x_t: Tree, t: Tree, reading: OutputReading) -> "ContinuousPrediction":
+    def of_output(
+        cls, output: Any, process: Process, x_t: Tensor, t: Tensor, reading: OutputReading
+    ) -> "ContinuousPrediction":
         """A number per coordinate; or a pair (prediction, v), where v chooses a learned variance."""
         extra = None
         if isinstance(output, tuple):
@@ -176,7 +180,7 @@ class ContinuousPrediction(Prediction):
         value = kind.from_linear(self.process, linear)
         return kind(value, self.process, self.x_t, self.t, self.variance, self.extra)  # type: ignore[return-value]
 
-    def mean(self, s: Tree) -> "Mean":
+    def mean(self, s: Clock) -> "Mean":
         s = as_times(s, self.x_t.shape[0], self.x_t.device, "s")
         ordered(s, self.t)
         return Mean(
@@ -193,7 +197,7 @@ class ContinuousPrediction(Prediction):
         a, b = Score.target_coefficients(self.process.schedule, self.t)
         return self.process.reverse_local(self.x_t, self._as(a, b, Score), self.t)
 
-    def step(self, s: Tree) -> Law:
+    def step(self, s: Clock) -> Law:
         s = as_times(s, self.x_t.shape[0], self.x_t.device, "s")
         ordered(s, self.t)
         variance = self.variance.of(self.process, self.x_t, s, self.t, self.extra)
@@ -293,7 +297,7 @@ class Mean(ContinuousPrediction):
 
     tied_to_grid = True
 
-    def __init__(self, value, process, x_t, t, variance=None, extra=None, *, s: Tree):
+    def __init__(self, value, process, x_t, t, variance=None, extra=None, *, s: Clock):
         super().__init__(value, process, x_t, t, variance, extra)
         self.s = as_times(s, x_t.shape[0], x_t.device, "s")
 

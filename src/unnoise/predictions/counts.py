@@ -50,7 +50,7 @@ from unnoise.generators import Local
 from unnoise.laws import LOG_ZERO, log_coefficient, log_of
 from unnoise.predictions.base import Kind, OutputReading, Prediction, check_output, refuse
 from unnoise.processes import Process, Thinning
-from unnoise.shapes import Float, Int, Tree
+from unnoise.shapes import Clock, Float, Int
 
 _ARRIVALS = "with immigration x_t also holds units that x_0 did not: predict Intensity or CountRatio"
 
@@ -59,9 +59,11 @@ class CountPrediction(Prediction):
     """One or two logarithms per coordinate."""
 
     process: Thinning
+    x_t: Tensor
+    t: Tensor
     entries = 2  # numbers per coordinate; 1 means that there is no axis for them
 
-    def __init__(self, value: Tensor, process: Thinning, x_t: Int[Tensor, "batch *shape"], t: Tree):
+    def __init__(self, value: Tensor, process: Thinning, x_t: Int[Tensor, "batch *shape"], t: Clock):
         self.value = value if value.dtype in (torch.float32, torch.float64) else value.float()
         self.process, self.x_t = process, x_t
         self.t = as_times(t, x_t.shape[0], x_t.device)
@@ -71,7 +73,7 @@ class CountPrediction(Prediction):
         return None if isinstance(process, Thinning) else super().misfit(process)
 
     @classmethod
-    def of_output(cls, output: Any, process: Process, x_t: Tree, t: Tree, reading: OutputReading) -> "CountPrediction":
+    def of_output(cls, output: Any, process: Process, x_t: Tensor, t: Tensor, reading: OutputReading) -> "CountPrediction":
         check_output(output, [tuple(x_t.shape) if cls.entries == 1 else (*x_t.shape, cls.entries)])
         return cls(output, process, x_t, t)  # type: ignore[arg-type]
 
@@ -87,7 +89,7 @@ class CountPrediction(Prediction):
             down = log_c + log_of(here.new_tensor(self.process.immigration)) + log_of(self.x_t.double()) - below
         return Local(log_rates=torch.stack([torch.where(self.x_t > 0, down, LOG_ZERO), log_c + here], -1))
 
-    def log_coefficients(self, s: Tree | None) -> tuple[Tensor, Tensor]:
+    def log_coefficients(self, s: Clock | None) -> tuple[Tensor, Tensor]:
         """log alpha and log mu at s; (0, log 0) for the data."""
         if s is None:
             zero = torch.zeros_like(self.x_t, dtype=torch.float64)
@@ -95,7 +97,7 @@ class CountPrediction(Prediction):
         keep, lose = self.process.survival(self.x_t, None, s)
         return log_coefficient(keep), log_of(self.process.immigration * lose)
 
-    def survival(self, s: Tree | None) -> tuple[Tensor, Tensor]:
+    def survival(self, s: Clock | None) -> tuple[Tensor, Tensor]:
         """alpha_{t|s} and 1 - alpha_{t|s}."""
         if s is not None:
             s = as_times(s, self.x_t.shape[0], self.x_t.device, "s")
@@ -103,7 +105,7 @@ class CountPrediction(Prediction):
         return self.process.survival(self.x_t, s, self.t)
 
     @abstractmethod
-    def step(self, s: Tree | None) -> Thinned: ...
+    def step(self, s: Clock | None) -> Thinned: ...
 
     def to(self, kind: type[Kind], **options) -> Kind:
         if kind is type(self):
@@ -124,7 +126,7 @@ class _FromIntensity(CountPrediction):
     def log_intensity(self) -> tuple[Tensor, Tensor]:
         """log m(x_t - 1) and log m(x_t)."""
 
-    def means_at(self, s: Tree | None) -> tuple[Tensor, Tensor]:
+    def means_at(self, s: Clock | None) -> tuple[Tensor, Tensor]:
         """log(mu_s + alpha_s m) with the m of x_t - 1 and of x_t."""
         log_alpha, log_mu = self.log_coefficients(s)
         below, here = (torch.logaddexp(log_mu, log_alpha + log_m.double()) for log_m in self.log_intensity())
@@ -133,7 +135,7 @@ class _FromIntensity(CountPrediction):
     def log_means(self) -> tuple[Tensor, Tensor]:
         return self.means_at(self.t)
 
-    def step(self, s: Tree | None) -> Thinned:
+    def step(self, s: Clock | None) -> Thinned:
         keep, lose = self.survival(s)
         (below, here), x = self.means_at(s), self.x_t
         births = lose * here.exp()
@@ -155,7 +157,7 @@ class Remaining(_FromIntensity):
             return f"does not fit Thinning with immigration = {process.immigration:g}"
         return super().misfit(process)
 
-    def __init__(self, value: Float[Tensor, "batch *shape"], process: Thinning, x_t: Int[Tensor, "batch *shape"], t: Tree):
+    def __init__(self, value: Float[Tensor, "batch *shape"], process: Thinning, x_t: Int[Tensor, "batch *shape"], t: Clock):
         super().__init__(value, process, x_t, t)
         if not process.pure_death:
             raise refuse(self, Remaining, _ARRIVALS)
@@ -218,7 +220,7 @@ class CountRatio(CountPrediction):
         down, up = self.value.double().unbind(-1)
         return log_of(self.x_t.double()) - down, log_of((self.x_t + 1).double()) + up
 
-    def step(self, s: Tree | None) -> Thinned:
+    def step(self, s: Clock | None) -> Thinned:
         keep, lose = self.survival(s)
         time = -torch.where(lose < 0.5, torch.log1p(-lose.clamp_max(0.5)), log_of(keep))  # the integral of c
         below, here = (log_a.clamp_min(-200.0).exp() for log_a in self.log_means())

@@ -34,6 +34,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from unnoise.checks import leaf_time
+from unnoise.generators import Local
 from unnoise.laws import LOG_ZERO, Law
 from unnoise.predictions import variance as variances
 from unnoise.predictions.base import Kind, OutputReading, Prediction
@@ -42,7 +43,7 @@ from unnoise.predictions.counts import CountRatio
 from unnoise.predictions.finite import Ratio
 from unnoise.predictions.product import ProductPrediction
 from unnoise.processes import FiniteProcess, Gaussian, Process, Thinning
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import Clock, Float, Tree
 from unnoise.tree import Path, batch_size, map_leaves, pick, replace
 
 CHUNK = 2**20  # coordinates of the states that are put to the network at once
@@ -146,10 +147,10 @@ class Energy(Prediction):
             self._differences[graph] = self._leaf(self.process, (), self.t, here, slopes)
         return self._differences[graph]
 
-    def local(self) -> Tree:
+    def local(self) -> Tree[Local]:
         return self.by_leaf().local()
 
-    def step(self, s: Tree) -> Law:
+    def step(self, s: Clock) -> Law:
         return self.by_leaf().step(s)
 
     def to(self, kind: type[Kind] | dict[str, Any], **options) -> Any:

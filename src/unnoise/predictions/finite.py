@@ -31,7 +31,7 @@ from unnoise.predictions.base import Kind, OutputReading, Prediction, check_outp
 from unnoise.predictions.ratio_steps import spread_over_data, step_of_ratios
 from unnoise.processes import FiniteProcess, Process
 from unnoise.processes.finite import at
-from unnoise.shapes import Bool, Float, Int, Tree
+from unnoise.shapes import Bool, Clock, Float, Int
 
 Kernel = Literal["marginalised", "plug-in"]
 
@@ -46,6 +46,8 @@ class FinitePrediction(Prediction):
     """A row of logarithms per coordinate."""
 
     process: FiniteProcess
+    x_t: Tensor
+    t: Tensor
     needs_generator = True  # whether it speaks of rates, which a chain by matrices does not have
 
     @classmethod
@@ -62,12 +64,12 @@ class FinitePrediction(Prediction):
         return [process.space.size, process.state_space.size]
 
     @classmethod
-    def of_output(cls, output: Any, process: Process, x_t: Tree, t: Tree, reading: OutputReading) -> "FinitePrediction":
+    def of_output(cls, output: Any, process: Process, x_t: Tensor, t: Tensor, reading: OutputReading) -> "FinitePrediction":
         check_output(output, [(*x_t.shape, size) for size in cls.sizes(cast(FiniteProcess, process))])
         return cls(output, process, x_t, t, **cls.options(reading, t))  # type: ignore[arg-type]
 
     @classmethod
-    def options(cls, reading: OutputReading, t: Tree) -> dict[str, Any]:
+    def options(cls, reading: OutputReading, t: Tensor) -> dict[str, Any]:
         """What else it is made of."""
         return reading.grid_pair(cls, t)
 
@@ -77,7 +79,7 @@ class FinitePrediction(Prediction):
         its own value or MASK."""
         return process.cutoff if process.absorbing else max(process.cutoff, 1e-4)
 
-    def __init__(self, value: Tensor, process: FiniteProcess, x_t: Int[Tensor, "batch *shape"], t: Tree):
+    def __init__(self, value: Tensor, process: FiniteProcess, x_t: Int[Tensor, "batch *shape"], t: Clock):
         self.value = value if value.dtype in (torch.float32, torch.float64) else value.float()
         self.process, self.x_t = process, x_t
         self.t = as_times(t, x_t.shape[0], x_t.device)
@@ -135,7 +137,7 @@ class _CleanLaw(FinitePrediction):
         log_m = self.process.log_push(self.process.widen(self.log_theta()), None, self.t)
         return log_m - at(log_m, self.x_t)
 
-    def step(self, s: Tree) -> Law:
+    def step(self, s: Clock) -> Law:
         return self.process.reverse_step(self.x_t, self.log_theta(), s, self.t)
 
     def clean_law(self) -> Categorical:
@@ -163,7 +165,7 @@ class Posterior(_CleanLaw):
 
     @classmethod
     def of_features(
-        cls, features: Tensor, head: Callable[[Tensor], Tensor], process: FiniteProcess, x_t: Tensor, t: Tree
+        cls, features: Tensor, head: Callable[[Tensor], Tensor], process: FiniteProcess, x_t: Tensor, t: Clock
     ) -> "Posterior":
         """Logits that are made where they are asked for."""
         return cls(features, process, x_t, t, head=head)
@@ -176,7 +178,7 @@ class Posterior(_CleanLaw):
         value: Tensor,
         process: FiniteProcess,
         x_t: Int[Tensor, "batch *shape"],
-        t: Tree,
+        t: Clock,
         head: Callable[[Tensor], Tensor] | None = None,
     ):
         self.head, self.features = head, value
@@ -276,7 +278,7 @@ class Posterior(_CleanLaw):
         size, scale = process.space.size, process.log_ratio_scale(x_t, other.t)
         if scale is None:
             m = ratio.exp()
-            theta = process.inverse(m / m.sum(-1, keepdim=True), None, other.t)
+            theta = process.inverse(m / m.sum(-1, keepdim=True), None, other.t)  # type: ignore[arg-type]  # None: from 0
         else:  # what is left of a ratio is the law itself, also where alpha = 0
             bare = (ratio - scale.to(ratio.dtype)).scatter(-1, x_t.unsqueeze(-1), LOG_ZERO)
             theta = torch.where(movable, bare, ratio).exp()
@@ -293,13 +295,13 @@ class RawPosterior(_CleanLaw):
     """Logits of q(x_0^k | x_t), all of x_t included."""
 
     @classmethod
-    def options(cls, reading: OutputReading, t: Tree) -> dict[str, Any]:
+    def options(cls, reading: OutputReading, t: Tensor) -> dict[str, Any]:
         return {"kernel": reading.kernel}
 
     def clean(self) -> Tensor:
         return self.log_probs().exp()
 
-    def __init__(self, value: Tensor, process: FiniteProcess, x_t: Tensor, t: Tree, kernel: str = "marginalised"):
+    def __init__(self, value: Tensor, process: FiniteProcess, x_t: Tensor, t: Clock, kernel: str = "marginalised"):
         super().__init__(value, process, x_t, t)
         self.kernel = check_kernel(kernel)
 
@@ -357,7 +359,7 @@ class Ratio(FinitePrediction):
     def log_ratio(self) -> Tensor:
         return self.process.widen(self.value)
 
-    def step(self, s: Tree) -> Law:
+    def step(self, s: Clock) -> Law:
         return step_of_ratios(self, s)
 
     @classmethod
@@ -380,7 +382,7 @@ class Rates(FinitePrediction):
     def log_ratio(self) -> Tensor:
         return self.process.widen(self.value) - self.process.log_rates_into(self.x_t, self.t).clamp_min(LOG_ZERO / 2)
 
-    def step(self, s: Tree) -> Law:
+    def step(self, s: Clock) -> Law:
         return step_of_ratios(self, s)
 
     @classmethod
@@ -400,14 +402,14 @@ class Transition(FinitePrediction):
     def sizes(cls, process: FiniteProcess) -> list[int]:
         return [process.state_space.size]
 
-    def __init__(self, value: Tensor, process: FiniteProcess, x_t: Tensor, t: Tree, *, s: Tree):
+    def __init__(self, value: Tensor, process: FiniteProcess, x_t: Tensor, t: Clock, *, s: Clock):
         super().__init__(value, process, x_t, t)
         self.s = as_times(s, x_t.shape[0], x_t.device, "s")
 
     def log_ratio(self) -> Tensor:
         raise refuse(self, Ratio, "it belongs to its grid pair (s, t) and has no generator; use a Chain's bound")
 
-    def step(self, s: Tree) -> Law:
+    def step(self, s: Clock) -> Law:
         s = as_times(s, self.x_t.shape[0], self.x_t.device, "s")
         if may_read(s) and not torch.allclose(s, self.s, rtol=0, atol=1e-9):
             raise refuse(self, Transition, f"it was made for s = {self.s[0].item():g}, not for s = {s[0].item():g}")

@@ -9,22 +9,23 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from unnoise.generators import Local
 from unnoise.laws import Law
 from unnoise.predictions.base import Kind, Prediction, refuse
 from unnoise.processes import Process
-from unnoise.shapes import Tree
+from unnoise.shapes import Clock, Tree
 
 
 class FromMarginal(Prediction):
     """`FromMarginal(log_q, process, x_t, t)` with log_q(x, t) -> [batch], up to a constant."""
 
-    def __init__(self, log_q: Callable[[Tree, Tree], Tensor], process: Process, x_t: Tree, t: Tree):
+    def __init__(self, log_q: Callable[[Tree, Clock], Tensor], process: Process, x_t: Tree, t: Tree):
         self.log_q, self.process, self.x_t, self.t = log_q, process, x_t, t
 
-    def local(self) -> Tree:
+    def local(self) -> Tree[Local]:
         return self.process.reversed_local(self.log_q, self.x_t, self.t)
 
-    def step(self, s: Tree) -> Law:
+    def step(self, s: Clock) -> Law:
         raise TypeError(
             "marginals alone have no kernel over a step: use a method that asks for the generator, FromGenerator()"
         )

@@ -18,7 +18,7 @@ from unnoise.checks import as_times, may_read, ordered
 from unnoise.generators import Local
 from unnoise.laws import LOG_ZERO, Categorical, log_of
 from unnoise.processes import FiniteProcess
-from unnoise.shapes import Tree
+from unnoise.shapes import Clock
 
 
 @runtime_checkable
@@ -33,7 +33,7 @@ class Jumping(Protocol):
     def log_ratio(self) -> Tensor: ...
 
 
-def step_of_ratios(prediction: Jumping, s: Tree) -> Categorical:
+def step_of_ratios(prediction: Jumping, s: Clock) -> Categorical:
     """The kernel from t to s."""
     s = as_times(s, prediction.x_t.shape[0], prediction.x_t.device, "s")
     exact = prediction.process.step_from_ratio(prediction.x_t, prediction.log_ratio(), s, prediction.t)
@@ -46,7 +46,7 @@ def step_of_ratios(prediction: Jumping, s: Tree) -> Categorical:
     return Categorical(torch.where(holds.unsqueeze(-1), law.log_probs, leaping))
 
 
-def hold_then_leap(prediction: Jumping, s: Tree) -> Categorical:
+def hold_then_leap(prediction: Jumping, s: Clock) -> Categorical:
     """The kernel of frozen rates over a step: stay with probability exp(-(t - s) exit), else jump once.
 
     Rates and ratios of an imperfect network belong to no clean law, so their exact kernel may have negative entries;

@@ -16,14 +16,15 @@ Processes are modules, so that learned schedules are trained with the network th
 """
 
 from collections.abc import Callable
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from unnoise.checks import Unanswered
-from unnoise.generators import Generator, Reversal
+from unnoise.generators import Generator, Local, Reversal
 from unnoise.laws import Law
-from unnoise.shapes import Tree
+from unnoise.shapes import AnyState, Clock, Tree
 from unnoise.spaces import Space
 from unnoise.tree import batch_size, first_leaf, repeat_rows
 
@@ -59,39 +60,39 @@ class Process(nn.Module):
     def prior(self, rows: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Law:
         raise self.unanswered("prior(rows, dtype, device)", "the law p_1 that sampling starts from")
 
-    def marginal(self, x0: Tree, t: Tree) -> Law:
+    def marginal(self, x0: AnyState, t: Clock) -> Law:
         raise self.unanswered("marginal(x0, t)", "the law q(x_t | x_0)")
 
-    def transition(self, x_s: Tree, s: Tree, t: Tree) -> Law:
+    def transition(self, x_s: AnyState, s: Clock, t: Clock) -> Law:
         raise self.unanswered("transition(x_s, s, t)", "the law q(x_t | x_s)")
 
-    def posterior(self, x_t: Tree, x0: Tree, s: Tree, t: Tree) -> Law:
+    def posterior(self, x_t: AnyState, x0: AnyState, s: Clock, t: Clock) -> Law:
         raise self.unanswered("posterior(x_t, x0, s, t)", "the law q(x_s | x_t, x_0)")
 
-    def local(self, x: Tree, t: Tree) -> Tree:
+    def local(self, x: AnyState, t: Clock) -> Tree[Local]:
         """The forward generator's data at each row."""
         raise self.unanswered("local(x, t)", "drift, diffusion and jumps of its generator")
 
-    def conditioned_local(self, x_t: Tree, x0: Tree, t: Tree) -> Tree:
+    def conditioned_local(self, x_t: AnyState, x0: AnyState, t: Clock) -> Tree[Local]:
         """The data of the reverse generator conditioned on x_0: the generator reversed under q(x_t | x_0)."""
         rows = batch_size(x_t)
 
-        def log_q(x: Tree, t: Tree) -> Tensor:
+        def log_q(x: Tree, t: Clock) -> Tensor:
             times = batch_size(x) // rows
             return self.marginal(x0 if times == 1 else repeat_rows(x0, times), t).log_prob(x)
 
         return self.reversed_local(log_q, x_t, t)
 
-    def reversed_local(self, log_q: Callable[[Tree, Tree], Tensor], x_t: Tree, t: Tree) -> Tree:
+    def reversed_local(self, log_q: Callable[[Tree, Clock], Tensor], x_t: Tree, t: Clock) -> Tree[Local]:
         """The data at (x_t, t) of the generator run backwards under the densities exp log_q(x, t)."""
 
-        def clock(x: Tree) -> Tree:
+        def clock(x: Tree) -> Clock:
             return spread_times(t, batch_size(x_t), batch_size(x))
 
         forward = Generator(self.state_space, lambda x: self.local(x, clock(x)))
         return forward.reversed(lambda x: log_q(x, clock(x))).local(x_t)
 
-    def reverse(self, x_t: Tree, x0: Tree, t: Tree) -> Reversal:
+    def reverse(self, x_t: Tree, x0: Tree, t: Clock) -> Reversal:
         """The reverse process conditioned on x_0, seen from (x_t, t)."""
         return Conditioned(self, x_t, x0, t)
 
@@ -99,23 +100,23 @@ class Process(nn.Module):
         """Whether x_t = x_0 at this time."""
         return False
 
-    def movable(self, x_t: Tree) -> Tree:
+    def movable(self, x_t: AnyState) -> AnyState:
         """Which coordinates the reverse process can still change: all, unless noise is absorbing."""
         return torch.ones_like(x_t, dtype=torch.bool)
 
-    def unfinished(self, x: Tree) -> Tensor | None:
+    def unfinished(self, x: AnyState) -> Tensor | None:
         """Which coordinates hold a state that noise has added, such as MASK, and no value of the data; None: never any."""
         return None
 
-    def support(self, x0: Tree, t: Tree) -> tuple[Tree, Tensor]:
+    def support(self, x0: AnyState, t: Clock) -> tuple[Tree, Tensor]:
         """Nodes [nodes, batch, *shape] and log-weights [nodes, batch] of an exact expectation over q(x_t | x_0)."""
         raise self.unanswered("support(x0, t)", "nodes and log-weights of an exact expectation over q(x_t | x_0)")
 
-    def push(self, q: Tree, s: Tree, t: Tree) -> Tree:
+    def push(self, q: Any, s: Clock, t: Clock) -> Any:
         """Carry a law from s to t: log-probabilities on finite spaces, (mean, variance) on Euclidean ones."""
         raise self.unanswered("push(q, s, t)", "how a law is carried from s to t")
 
-    def inverse(self, q: Tree, s: Tree, t: Tree) -> Tree:
+    def inverse(self, q: Any, s: Clock, t: Clock) -> Any:
         """Carry a law from t back to s by the inverse kernel; undoes `push`.  Finite spaces: probabilities."""
         raise self.unanswered("inverse(q, s, t)", "how a law is carried from t back to s")
 
@@ -123,7 +124,7 @@ class Process(nn.Module):
         name = type(self).__name__
         return Unanswered(f"the process {name} does not say {what}: write the method {method} of the class {name}")
 
-    def prior_kl(self, x0: Tree, t: Tree = 1.0) -> Tensor:
+    def prior_kl(self, x0: AnyState, t: Clock = 1.0) -> Tensor:
         """KL(q(x_t | x_0) || p_1): the first term of the bound."""
         law, leaf = self.marginal(x0, t), first_leaf(x0)
         return law.kl(self.prior(leaf.shape[0], leaf.dtype if leaf.dtype.is_floating_point else None, leaf.device))
@@ -136,23 +137,24 @@ class Process(nn.Module):
 class Conditioned(Reversal):
     """The reverse process of a leaf, conditioned on x_0."""
 
-    def __init__(self, process: Process, x_t: Tree, x0: Tree, t: Tree):
+    def __init__(self, process: Process, x_t: Tree, x0: Tree, t: Clock):
         self.process, self.x_t, self.x0, self.t = process, x_t, x0, t
 
     @property
     def space(self) -> Space:
         return self.process.state_space
 
-    def local(self) -> Tree:
+    def local(self) -> Tree[Local]:
         return self.process.conditioned_local(self.x_t, self.x0, self.t)
 
-    def step(self, s: Tree) -> Law:
+    def step(self, s: Clock) -> Law:
         return self.process.posterior(self.x_t, self.x0, s, self.t)
 
 
-def spread_times(t: Tree, rows: int, wanted: int) -> Tree:
+def spread_times(t: Clock, rows: int, wanted: int) -> Clock:
     """Times of a batch for one in which every row stands several times over."""
     if isinstance(t, dict):
-        return {name: spread_times(own, rows, wanted) for name, own in t.items()}
-    one_each = isinstance(t, Tensor) and t.ndim and len(t) == rows
-    return t.repeat_interleave(wanted // rows) if one_each and wanted != rows else t
+        return cast(Clock, {name: spread_times(own, rows, wanted) for name, own in t.items()})
+    if isinstance(t, Tensor) and t.ndim and len(t) == rows and wanted != rows:
+        return t.repeat_interleave(wanted // rows)
+    return t

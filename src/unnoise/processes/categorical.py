@@ -19,7 +19,7 @@ from unnoise.processes import noise_laws
 from unnoise.processes.finite import log_minus
 from unnoise.processes.rank_one import FixedNoise
 from unnoise.schedules import Schedule
-from unnoise.shapes import Tree
+from unnoise.shapes import Clock
 from unnoise.spaces import Finite
 
 Sizes = int | Sequence[int]
@@ -38,12 +38,12 @@ class Masking(FixedNoise):
     def movable(self, x_t: Tensor) -> Tensor:
         return x_t == self.mask
 
-    def log_ratio_scale(self, x_t: Tensor, t: Tree) -> Tensor:
+    def log_ratio_scale(self, x_t: Tensor, t: Clock) -> Tensor:
         """log alpha/(1 - alpha): q_t(y)/q_t(MASK) is this times the law of x_0 given the other coordinates."""
         keep, renew = self.log_coefficients(x_t, None, t, torch.float64)
         return (keep - renew).unsqueeze(-1)
 
-    def step_from_ratio(self, x_t: Tensor, log_ratio: Tensor, s: Tree, t: Tree) -> tuple[Categorical, Tensor]:
+    def step_from_ratio(self, x_t: Tensor, log_ratio: Tensor, s: Clock, t: Clock) -> tuple[Categorical, Tensor]:
         """(alpha_s - alpha_t) theta(y) to y and what is left of 1 - alpha_t to MASK, for a theta of any sum."""
         early, late = self.times(s, x_t, "s"), self.times(t, x_t)
         ordered(early, late)

@@ -5,15 +5,16 @@ reading that the model is a T-step chain.  Its bound is a sum of KLs over the gr
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from unnoise.checks import may_read
-from unnoise.generators import Reversal
+from unnoise.generators import Local, Reversal
 from unnoise.laws import Law
 from unnoise.processes.base import Process
-from unnoise.shapes import Tree
+from unnoise.shapes import Clock, Tree
 
 
 class Chain(Process):
@@ -81,22 +82,22 @@ class Chain(Process):
     def prior(self, rows: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Law:
         return self.process.prior(rows, dtype, device)
 
-    def prior_kl(self, x0: Tree, t: Tree | None = None) -> Tensor:
+    def prior_kl(self, x0: Tree, t: Clock | None = None) -> Tensor:
         return self.process.prior_kl(x0, float(self.grid[-1]) if t is None else t)
 
-    def marginal(self, x0: Tree, t: Tree) -> Law:
+    def marginal(self, x0: Tree, t: Clock) -> Law:
         return self.process.marginal(x0, t)
 
-    def transition(self, x_s: Tree, s: Tree, t: Tree) -> Law:
+    def transition(self, x_s: Tree, s: Clock, t: Clock) -> Law:
         return self.process.transition(x_s, s, t)
 
-    def posterior(self, x_t: Tree, x0: Tree, s: Tree, t: Tree) -> Law:
+    def posterior(self, x_t: Tree, x0: Tree, s: Clock, t: Clock) -> Law:
         return self.process.posterior(x_t, x0, s, t)
 
-    def local(self, x: Tree, t: Tree) -> Tree:
+    def local(self, x: Tree, t: Clock) -> Tree[Local]:
         return self.process.local(x, t)
 
-    def reverse(self, x_t: Tree, x0: Tree, t: Tree) -> Reversal:
+    def reverse(self, x_t: Tree, x0: Tree, t: Clock) -> Reversal:
         return self.process.reverse(x_t, x0, t)
 
     def noiseless(self, t: float) -> bool:
@@ -105,11 +106,11 @@ class Chain(Process):
     def movable(self, x_t: Tree) -> Tree:
         return self.process.movable(x_t)
 
-    def support(self, x0: Tree, t: Tree) -> tuple[Tree, Tensor]:
+    def support(self, x0: Tree, t: Clock) -> tuple[Tree, Tensor]:
         return self.process.support(x0, t)
 
-    def push(self, q: Tree, s: Tree, t: Tree) -> Tree:
+    def push(self, q: Any, s: Clock, t: Clock) -> Any:
         return self.process.push(q, s, t)
 
-    def inverse(self, q: Tree, s: Tree, t: Tree) -> Tree:
+    def inverse(self, q: Any, s: Clock, t: Clock) -> Any:
         return self.process.inverse(q, s, t)

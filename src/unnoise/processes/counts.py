@@ -30,7 +30,7 @@ from unnoise.laws import LOG_ZERO, log_coefficient, log_of
 from unnoise.processes.base import Process
 from unnoise.processes.product import NODES
 from unnoise.schedules import Linear, Schedule
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import Clock, Float, Tree
 from unnoise.spaces import Counts
 
 
@@ -70,24 +70,24 @@ class Thinning(Process):
     def pure_death(self) -> bool:
         return self.immigration == 0
 
-    def times(self, t: Tree, x: Tensor, name: str = "t") -> Tensor:
+    def times(self, t: Clock, x: Tensor, name: str = "t") -> Tensor:
         return as_times(t, x.shape[0], x.device, name)
 
     def coefficient(self, value: Tensor, x: Tensor) -> Tensor:
         """A float64 schedule value per row (or per row and coordinate), shaped to broadcast with x."""
         return value if self.schedule.shape else value.reshape(-1, *[1] * (x.ndim - 1))
 
-    def survival(self, x: Tensor, s: Tree | None, t: Tree) -> tuple[Tensor, Tensor]:
+    def survival(self, x: Tensor, s: Clock | None, t: Clock) -> tuple[Tensor, Tensor]:
         """alpha_{t|s} and 1 - alpha_{t|s}, to broadcast with x; s = None means from the data."""
         keep, lose = self.schedule.survival(None if s is None else self.times(s, x, "s"), self.times(t, x))
         return self.coefficient(keep, x), self.coefficient(lose, x)
 
-    def log_hazard(self, x: Tensor, t: Tree) -> Tensor:
+    def log_hazard(self, x: Tensor, t: Clock) -> Tensor:
         """log c = log(-alpha'/alpha), to broadcast with x."""
         t = self.times(t, x)
         return self.coefficient(log_coefficient(-self.schedule.d_alpha(t)) - log_coefficient(self.schedule.alpha(t)), x)
 
-    def log_speed(self, x: Tensor, t: Tree) -> Tensor:
+    def log_speed(self, x: Tensor, t: Clock) -> Tensor:
         """log -alpha', to broadcast with x."""
         return self.coefficient(log_coefficient(-self.schedule.d_alpha(self.times(t, x))), x)
 
@@ -99,16 +99,16 @@ class Thinning(Process):
         mean = torch.tensor(self.immigration, dtype=torch.float64, device=device)
         return Thinned(zero, mean=None if self.pure_death else mean)
 
-    def marginal(self, x0: Tree, t: Tree) -> Thinned:
+    def marginal(self, x0: Tree, t: Clock) -> Thinned:
         x0 = self.space.check(x0, "x0")
         return self._noised(x0, *self.survival(x0, None, t))
 
-    def transition(self, x_s: Tree, s: Tree, t: Tree) -> Thinned:
+    def transition(self, x_s: Tree, s: Clock, t: Clock) -> Thinned:
         x_s = self.space.check(x_s, "x_s")
         ordered(self.times(s, x_s, "s"), self.times(t, x_s))
         return self._noised(x_s, *self.survival(x_s, s, t))
 
-    def posterior(self, x_t: Tree, x0: Tree, s: Tree, t: Tree) -> CountLaw:
+    def posterior(self, x_t: Tree, x0: Tree, s: Clock, t: Clock) -> CountLaw:
         x_t, x0 = self.space.check(x_t, "x_t"), self.space.check(x0, "x0")
         s, t = self.times(s, x_t, "s"), self.times(t, x_t)
         ordered(s, t)
@@ -122,19 +122,19 @@ class Thinning(Process):
         log_q = self._into(x_t, size, s, t) + self.marginal(x0, s).log_terms(x_s)
         return Tabulated(log_q.log_softmax(-1))
 
-    def _into(self, x_t: Tensor, size: int, s: Tree | None, t: Tree) -> Float[Tensor, "batch *shape size"]:
+    def _into(self, x_t: Tensor, size: int, s: Clock | None, t: Clock) -> Float[Tensor, "batch *shape size"]:
         """log q(x_t | x_s) for x_s = 0 ... size - 1."""
         keep, lose = (c.unsqueeze(-1) for c in self.survival(x_t, s, t))
         sources = torch.arange(size, device=x_t.device).expand(*x_t.shape, size)
         law = self._noised(sources, keep, lose)
         return law.log_terms(x_t[..., None, None].expand(*x_t.shape, size, 1)).squeeze(-1)
 
-    def local(self, x: Tree, t: Tree) -> Tree:
+    def local(self, x: Tensor, t: Clock) -> Local:
         log_c = self.log_hazard(x, t)
         up = torch.full_like(log_c, LOG_ZERO) if self.pure_death else log_c + log_of(log_c.new_tensor(self.immigration))
         return Local(log_rates=torch.stack([log_c + log_of(x.double()), up.expand(x.shape)], -1))
 
-    def conditioned_local(self, x_t: Tree, x0: Tree, t: Tree) -> Tree:
+    def conditioned_local(self, x_t: Tensor, x0: Tensor, t: Clock) -> Local:
         if self.pure_death:
             beta = self.coefficient(self.schedule.beta(self.times(t, x_t)), x_t)
             up = self.log_speed(x_t, t) - log_coefficient(beta) + log_of((x0 - x_t).double())
@@ -150,7 +150,7 @@ class Thinning(Process):
     def noiseless(self, t: float) -> bool:
         return bool((self.schedule.beta(t) <= 0).all())
 
-    def support(self, x0: Tree, t: Tree) -> tuple[Tree, Tensor]:
+    def support(self, x0: Tensor, t: Clock) -> tuple[Tensor, Tensor]:
         """Every count from 0 to where less than 1e-17 of the mass is left."""
         law, size, dimension = self.marginal(x0, t), int(x0.max()) + 1, self.space.dimension
         if not self.pure_death:
@@ -168,7 +168,7 @@ class Thinning(Process):
         picked = each[:, torch.arange(dimension, device=x0.device), flat]  # [batch, nodes, d]
         return points.unsqueeze(1).expand(-1, len(x0), *self.space.shape), picked.sum(-1).T
 
-    def push(self, q: Tree, s: Tree, t: Tree) -> Tree:
+    def push(self, q: Tensor, s: Clock, t: Clock) -> Tensor:
         """Log-probabilities over 0 ... M; immigration widens the table by the units that may arrive."""
         like, size = q[..., 0], q.shape[-1]
         if not self.pure_death:
@@ -178,13 +178,13 @@ class Thinning(Process):
         kernel = self._into_each(targets, q.shape[-1], s, t)
         return (kernel + q.double().unsqueeze(-2)).logsumexp(-1).clamp_min(LOG_ZERO).to(q.dtype)
 
-    def _into_each(self, targets: Tensor, size: int, s: Tree | None, t: Tree) -> Float[Tensor, "batch *shape to size"]:
+    def _into_each(self, targets: Tensor, size: int, s: Clock | None, t: Clock) -> Float[Tensor, "batch *shape to size"]:
         """log q(x_t | x_s) for the targets in the last axis, and x_s = 0 ... size - 1."""
         keep, lose = (c[..., None, None] for c in self.survival(targets[..., 0], s, t))
         sources = torch.arange(size, device=targets.device).expand(*targets.shape, size)
         return self._noised(sources, keep, lose).log_terms(targets[..., None, None].expand(*sources.shape, 1)).squeeze(-1)
 
-    def inverse(self, q: Tree, s: Tree, t: Tree) -> Tree:
+    def inverse(self, q: Tensor, s: Clock, t: Clock) -> Tensor:
         """Undo thinning, on probabilities over 0 ... M, by substitution in its triangular kernel.
 
         An error of relative size e in each entry of q grows to at most 3^M e: with generating functions thinning is

@@ -19,7 +19,7 @@ from unnoise.processes.dense import Few, Full, TimeScaled, invert
 from unnoise.processes.finite import float_dtype
 from unnoise.processes.rank_one import check_fit
 from unnoise.schedules import Linear, Schedule
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import Clock, Float, Tree
 from unnoise.spaces import Finite
 
 Method = Literal["uniformization", "eigen"]
@@ -104,7 +104,7 @@ class RateMatrix(TimeScaled):
     def log_prior(self) -> Float[Tensor, "*shape size"]:
         return super().log_prior() if self._given_prior is None else self._given_prior
 
-    def _clock(self, like: Tensor, s: Tree | None, t: Tree) -> Tensor:
+    def _clock(self, like: Tensor, s: Clock | None, t: Clock) -> Tensor:
         g = self.clock(None if s is None else self.times(s, like, "s"), self.times(t, like))
         return g if self.schedule.shape else g.reshape(-1, *[1] * (like.ndim - 1))
 
@@ -130,13 +130,13 @@ class RateMatrix(TimeScaled):
         inference = t.is_inference() or torch.is_inference_mode_enabled()
         return not (learns or t.requires_grad or inference or torch.compiler.is_compiling())
 
-    def marginal(self, x0: Tree, t: Tree) -> Categorical:
+    def marginal(self, x0: Tree, t: Clock) -> Categorical:
         if not self._shares_kernel():
             return super().marginal(x0, t)
         x0 = self.state_space.check(x0, "x0")
         return TabulatedCategorical(self.kernel(*self._at(x0, None, t)).mT, x0, float_dtype(t))
 
-    def transition(self, x_s: Tree, s: Tree, t: Tree) -> Categorical:
+    def transition(self, x_s: Tree, s: Clock, t: Clock) -> Categorical:
         if not self._shares_kernel():
             return super().transition(x_s, s, t)
         x_s = self.state_space.check(x_s, "x_s")
@@ -147,13 +147,13 @@ class RateMatrix(TimeScaled):
         """With more coordinates than states it is cheaper to form the kernel of a row once."""
         return not self.schedule.shape and self.space.dimension > self.state_space.size
 
-    def log_evidence(self, x_t: Tensor, s: Tree | None, t: Tree) -> Float[Tensor, "batch *shape size"]:
+    def log_evidence(self, x_t: Tensor, s: Clock | None, t: Clock) -> Float[Tensor, "batch *shape size"]:
         if self._shares_kernel():
             return super().log_evidence(x_t, s, t)
         one_hot = torch.nn.functional.one_hot(x_t, self.state_space.size).double()
         return log_of(self.semigroup.apply_to(one_hot, self._clock(x_t, s, t), transposed=True)).to(float_dtype(t))
 
-    def log_push(self, log_v: Tensor, s: Tree | None, t: Tree) -> Float[Tensor, "batch *shape size"]:
+    def log_push(self, log_v: Tensor, s: Clock | None, t: Clock) -> Float[Tensor, "batch *shape size"]:
         if self._shares_kernel():
             return super().log_push(log_v, s, t)
         clock = self._clock(log_v[..., 0], s, t)
@@ -161,7 +161,7 @@ class RateMatrix(TimeScaled):
             raise ValueError("log_push takes a batch of vectors")
         return log_of(self.semigroup.apply_to(log_v.double().exp(), clock)).to(log_v.dtype)
 
-    def inverse(self, q: Tree, s: Tree, t: Tree) -> Tree:
+    def inverse(self, q: Tensor, s: Clock, t: Clock) -> Tensor:
         if not self.schedule.shape:
             return super().inverse(q, s, t)
         kernels = self.semigroup.matrix(self._clock(q[..., 0], s, t))

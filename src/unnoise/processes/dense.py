@@ -14,7 +14,7 @@ from unnoise.generators.local import without_self
 from unnoise.laws import LOG_ZERO, TINY, Categorical, Law, log_coefficient, log_of, rows_of
 from unnoise.processes.finite import FiniteProcess, float_dtype
 from unnoise.schedules import Schedule
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import Clock, Float
 
 LARGEST_INVERSE = 1e12
 
@@ -40,14 +40,14 @@ class DenseProcess(FiniteProcess):
         """Matrices whose product, the last on the left, is the kernel: applied one by one where vectors are few."""
         return [self.kernel(s, t)]
 
-    def _at(self, x: Tensor, s: Tree | None, t: Tree) -> tuple[Tensor | None, Tensor]:
+    def _at(self, x: Tensor, s: Clock | None, t: Clock) -> tuple[Tensor | None, Tensor]:
         """The times of each row; one alone where a single number stands for all rows, as in a sampler."""
         pair = [self.times(t, x)] if s is None else [self.times(s, x, "s"), self.times(t, x)]
         if all(time.stride() == (0,) for time in pair):
             pair = [time[:1] for time in pair]
         return None if s is None else pair[0], pair[-1]
 
-    def log_evidence(self, x_t: Tensor, s: Tree | None, t: Tree) -> Float[Tensor, "batch *shape size"]:
+    def log_evidence(self, x_t: Tensor, s: Clock | None, t: Clock) -> Float[Tensor, "batch *shape size"]:
         *earlier, last = self.factors(*self._at(x_t, s, t))
         if not earlier and self.space.dimension > self.state_space.size:
             return rows_of(log_of(last).to(float_dtype(t)), x_t)
@@ -56,19 +56,19 @@ class DenseProcess(FiniteProcess):
             rows = rows @ (factor[0] if len(factor) == 1 else factor)
         return log_of(rows.reshape(*x_t.shape, -1)).to(float_dtype(t))
 
-    def log_push(self, log_v: Tensor, s: Tree | None, t: Tree) -> Float[Tensor, "batch *shape size"]:
+    def log_push(self, log_v: Tensor, s: Clock | None, t: Clock) -> Float[Tensor, "batch *shape size"]:
         v = log_v.double().exp().flatten(1, -2) if log_v.ndim > 2 else log_v.double().exp().unsqueeze(1)
         for factor in self.factors(*self._at(log_v[..., 0], s, t)):
             v = v @ (factor[0] if len(factor) == 1 else factor).mT
         return log_of(v.reshape(log_v.shape)).to(log_v.dtype)
 
-    def log_rates_into(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]:
+    def log_rates_into(self, x: Tensor, t: Clock) -> Float[Tensor, "batch *shape size"]:
         return without_self(rows_of(self.log_rates(self.times(t, x)), x).to(float_dtype(t)), x)
 
-    def log_rates_from(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]:
+    def log_rates_from(self, x: Tensor, t: Clock) -> Float[Tensor, "batch *shape size"]:
         return without_self(rows_of(self.log_rates(self.times(t, x)).mT, x).to(float_dtype(t)), x)
 
-    def inverse(self, q: Tree, s: Tree, t: Tree) -> Tree:
+    def inverse(self, q: Tensor, s: Clock, t: Clock) -> Tensor:
         """Q_{t|s}^{-1} q.  The inverse magnifies rounding by its norm, and is refused beyond 1e12: modes that relax faster
         than the slowest are gone long before it is."""
         wide = q.double().reshape(len(q), -1, q.shape[-1])
@@ -81,7 +81,7 @@ class DenseProcess(FiniteProcess):
             self._entered = (rates.fill_diagonal_(LOG_ZERO) > LOG_ZERO / 2).any(1)
         return self._entered
 
-    def movable(self, x_t: Tree) -> Tree:
+    def movable(self, x_t: Tensor) -> Tensor:
         return self.entered().to(x_t.device)[x_t]
 
     def log_prior(self) -> Float[Tensor, "*shape size"]:
@@ -138,15 +138,15 @@ class TimeScaled(DenseProcess):
         every = torch.arange(self.state_space.size, device=t.device)
         return _plus(self.rate_table.into(every), self.log_speed(t)[:, None, None])
 
-    def _log_rates_at(self, rows: Tensor, x: Tensor, t: Tree) -> Tensor:
+    def _log_rates_at(self, rows: Tensor, x: Tensor, t: Clock) -> Tensor:
         speed = self.log_speed(self.times(t, x))
         speed = speed if self.schedule.shape else speed.reshape(-1, *[1] * (x.ndim - 1))
         return without_self(_plus(rows, speed.unsqueeze(-1)).to(float_dtype(t)), x)
 
-    def log_rates_into(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]:
+    def log_rates_into(self, x: Tensor, t: Clock) -> Float[Tensor, "batch *shape size"]:
         return self._log_rates_at(self.rate_table.into(x), x, t)
 
-    def log_rates_from(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]:
+    def log_rates_from(self, x: Tensor, t: Clock) -> Float[Tensor, "batch *shape size"]:
         return self._log_rates_at(self.rate_table.out_of(x), x, t)
 
     def entered(self) -> Tensor:

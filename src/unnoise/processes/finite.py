@@ -28,16 +28,17 @@ from unnoise.generators import Local
 from unnoise.generators.local import without_self
 from unnoise.laws import LOG_ZERO, Categorical
 from unnoise.processes.base import Process
-from unnoise.shapes import Bool, Float, Int, Tree
+from unnoise.shapes import AnyState, Bool, Clock, Float, Int, Tree
 from unnoise.spaces import Finite
 from unnoise.spaces.finite import LOG_HUGE
 
 
-def float_dtype(t: Tree) -> torch.dtype:
+def float_dtype(t: Clock) -> torch.dtype:
     """Laws of categories are computed in the dtype of the times they are asked for, but in float32 at least (half
     precision cannot hold LOG_ZERO); plain numbers mean float64."""
-    floating = isinstance(t, Tensor) and t.dtype.is_floating_point
-    return torch.promote_types(t.dtype, torch.float32) if floating else torch.float64
+    if isinstance(t, Tensor) and t.dtype.is_floating_point:
+        return torch.promote_types(t.dtype, torch.float32)
+    return torch.float64
 
 
 def at(log_values: Float[Tensor, "*batch size"], x: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch 1"]:
@@ -55,16 +56,16 @@ class FiniteProcess(Process):
     state_space: Finite
 
     @abstractmethod
-    def log_evidence(self, x_t: Tensor, s: Tree | None, t: Tree) -> Float[Tensor, "batch *shape size"]: ...
+    def log_evidence(self, x_t: Tensor, s: Clock | None, t: Clock) -> Float[Tensor, "batch *shape size"]: ...
 
     @abstractmethod
-    def log_push(self, log_v: Tensor, s: Tree | None, t: Tree) -> Float[Tensor, "batch *shape size"]: ...
+    def log_push(self, log_v: Tensor, s: Clock | None, t: Clock) -> Float[Tensor, "batch *shape size"]: ...
 
     @abstractmethod
-    def log_rates_into(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]: ...
+    def log_rates_into(self, x: Tensor, t: Clock) -> Float[Tensor, "batch *shape size"]: ...
 
     @abstractmethod
-    def log_rates_from(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]: ...
+    def log_rates_from(self, x: Tensor, t: Clock) -> Float[Tensor, "batch *shape size"]: ...
 
     @property
     def latest(self) -> float:
@@ -82,10 +83,10 @@ class FiniteProcess(Process):
             low, high = (middle, high) if fastest(middle) <= 5.0 else (low, middle)
         return low
 
-    def unfinished(self, x: Tree) -> Bool[Tensor, "batch *shape"] | None:
+    def unfinished(self, x: AnyState) -> Bool[Tensor, "batch *shape"] | None:
         return x >= self.space.size if self.state_space.size > self.space.size else None
 
-    def times(self, t: Tree, x: Tensor, name: str = "t") -> Tensor:
+    def times(self, t: Clock, x: Tensor, name: str = "t") -> Tensor:
         return as_times(t, x.shape[0], x.device, name)
 
     def widen(self, log_v: Tensor) -> Tensor:
@@ -97,39 +98,39 @@ class FiniteProcess(Process):
         zeros = torch.full((*x.shape, self.state_space.size), LOG_ZERO, dtype=dtype, device=x.device)
         return zeros.scatter(-1, x.unsqueeze(-1), 0.0)
 
-    def marginal(self, x0: Tree, t: Tree) -> Categorical:
+    def marginal(self, x0: Tree, t: Clock) -> Categorical:
         x0 = self.state_space.check(x0, "x0")
         return Categorical(self.log_push(self.log_one_hot(x0, float_dtype(t)), None, t))
 
-    def transition(self, x_s: Tree, s: Tree, t: Tree) -> Categorical:
+    def transition(self, x_s: Tree, s: Clock, t: Clock) -> Categorical:
         x_s = self.state_space.check(x_s, "x_s")
         ordered(self.times(s, x_s, "s"), self.times(t, x_s))
         return Categorical(self.log_push(self.log_one_hot(x_s, float_dtype(t)), s, t))
 
-    def posterior(self, x_t: Tree, x0: Tree, s: Tree, t: Tree) -> Categorical:
+    def posterior(self, x_t: Tree, x0: Tree, s: Clock, t: Clock) -> Categorical:
         x_t, x0 = self.state_space.check(x_t, "x_t"), self.state_space.check(x0, "x0")
         return self.reverse_step(x_t, self.log_one_hot(x0, float_dtype(t)), s, t)
 
-    def reverse_step(self, x_t: Tensor, log_theta: Tensor, s: Tree, t: Tree) -> Categorical:
+    def reverse_step(self, x_t: Tensor, log_theta: Tensor, s: Clock, t: Clock) -> Categorical:
         """q(x_t | x_s) (Q_s theta)(x_s), normalised (eq:reversal-x0-cond-disc; exact for leave-one-out theta)."""
         ordered(self.times(s, x_t, "s"), self.times(t, x_t))
         return Categorical.normalised(self.log_evidence(x_t, s, t) + self.log_push(self.widen(log_theta), None, s))
 
-    def step_from_ratio(self, x_t: Tensor, log_ratio: Tensor, s: Tree, t: Tree) -> tuple[Categorical, Tensor] | None:
+    def step_from_ratio(self, x_t: Tensor, log_ratio: Tensor, s: Clock, t: Clock) -> tuple[Categorical, Tensor] | None:
         """q(x_t | x_s) (Q_{t|s}^-1 q_t)(x_s), normalised: the reverse kernel of one coordinate from log q_t(y)/q_t(x_t), and
         where that is one: not where Q^-1 of a network's ratios has negative entries, as of no law of x_s.
 
         None where the ratios of neighbours do not say it."""
         return None
 
-    def log_ratio_scale(self, x_t: Tensor, t: Tree) -> Tensor | None:
+    def log_ratio_scale(self, x_t: Tensor, t: Clock) -> Tensor | None:
         """What is known of log q_t(y)/q_t(x_t) before anything is learned, to be added to a network's output."""
         return None
 
-    def local(self, x: Tree, t: Tree) -> Tree:
+    def local(self, x: Tensor, t: Clock) -> Local:
         return Local(log_rates=self.log_rates_from(x, t))
 
-    def reverse_local(self, x_t: Tensor, log_theta: Tensor, t: Tree) -> Local:
+    def reverse_local(self, x_t: Tensor, log_theta: Tensor, t: Clock) -> Local:
         """Reverse rates R_t(x_t, y) m(y)/m(x_t) with m = Q_t theta.
 
         With the true leave-one-out theta they are eq:seq-reverse-posterior and eq:Reverse-R-with-posterior.
@@ -137,7 +138,7 @@ class FiniteProcess(Process):
         log_m = self.log_push(self.widen(log_theta), None, t)
         return self.reverse_local_from_ratio(x_t, log_m - at(log_m, x_t), t)
 
-    def reverse_local_from_ratio(self, x_t: Tensor, log_ratio: Tensor, t: Tree) -> Local:
+    def reverse_local_from_ratio(self, x_t: Tensor, log_ratio: Tensor, t: Clock) -> Local:
         """Reverse rates R_t(x_t, y) q(y)/q(x_t), zero where the forward process never goes y -> x_t.
 
         With the true ratios eq:seq-reverse-hamming1, with a model's eq:learned-reverse-rate-ratio.
@@ -146,7 +147,7 @@ class FiniteProcess(Process):
         log_rates = torch.where(into > LOG_ZERO / 2, into + log_ratio, LOG_ZERO)
         return Local(log_rates=without_self(log_rates, x_t))
 
-    def conditioned_local(self, x_t: Tree, x0: Tree, t: Tree) -> Tree:
+    def conditioned_local(self, x_t: Tensor, x0: Tensor, t: Clock) -> Local:
         return self.reverse_local(x_t, self.log_one_hot(x0, float_dtype(t)), t)
 
     def noiseless(self, t: float) -> bool:
@@ -162,7 +163,7 @@ class FiniteProcess(Process):
         known = torch.where(categories == x_t.unsqueeze(-1), 0.0, LOG_ZERO).to(log_theta.dtype)
         return torch.where(self.movable(x_t).unsqueeze(-1), log_theta, known)
 
-    def support(self, x0: Tree, t: Tree) -> tuple[Tree, Tensor]:
+    def support(self, x0: Tensor, t: Clock) -> tuple[Tensor, Tensor]:
         points = self.state_space.states().to(x0.device)
         log_q = self.marginal(x0, t).log_probs.reshape(x0.shape[0], -1, self.state_space.size)  # [batch, d, size]
         flat = points.reshape(len(points), -1)  # [nodes, d]
@@ -170,7 +171,7 @@ class FiniteProcess(Process):
         nodes = points.unsqueeze(1).expand(-1, x0.shape[0], *points.shape[1:])
         return nodes, picked.sum(-1).T
 
-    def push(self, q: Tree, s: Tree, t: Tree) -> Tree:
+    def push(self, q: Tensor, s: Clock, t: Clock) -> Tensor:
         return self.log_push(q, s, t)
 
 

@@ -32,7 +32,7 @@ from unnoise.generators import Local
 from unnoise.laws import Law, Normal, sum_coordinates
 from unnoise.processes.base import Process
 from unnoise.schedules import Cosine, Schedule
-from unnoise.shapes import Tree
+from unnoise.shapes import Clock, Tree
 from unnoise.spaces import Euclidean
 
 _RANGE = 8.5  # standard deviations covered by `support`; the mass beyond is 2e-17
@@ -87,7 +87,7 @@ class Gaussian(Process):
         """L^-1 x."""
         return x if self.covariance is None else self.covariance.whiten(x)
 
-    def times(self, t: Tree, x: Tensor, name: str = "t") -> Tensor:
+    def times(self, t: Clock, x: Tensor, name: str = "t") -> Tensor:
         return as_times(t, x.shape[0], x.device, name)
 
     def coefficient(self, value: Tensor, x: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ class Gaussian(Process):
         one = torch.ones(rows, dtype=torch.float64, device=device)
         return Normal(mean, self.coefficient(self.schedule.sigma(one), mean), self.covariance)
 
-    def prior_kl(self, x0: Tree, t: Tree = 1.0) -> Tensor:
+    def prior_kl(self, x0: Tree, t: Clock = 1.0) -> Tensor:
         """At t = 1 the two laws differ in their means alone, and |mean/sigma|^2/2 is left: nothing, where alpha_1 = 0."""
         own = type(self).prior is Gaussian.prior and type(self).marginal is Gaussian.marginal
         if own and isinstance(t, float) and t >= 1.0:  # the last time
@@ -115,13 +115,13 @@ class Gaussian(Process):
                 return sum_coordinates(0.5 * (self.whiten(mean) / self.coefficient(sigma, x0)).square())
         return super().prior_kl(x0, t)
 
-    def marginal(self, x0: Tree, t: Tree) -> Normal:
+    def marginal(self, x0: Tree, t: Clock) -> Normal:
         x0 = self.space.check(x0, "x0")
         t = self.times(t, x0)
         mean = self.coefficient(self.schedule.alpha(t), x0) * x0
         return Normal(mean, self.coefficient(self.schedule.sigma(t), x0), self.covariance)
 
-    def transition(self, x_s: Tree, s: Tree, t: Tree) -> Normal:
+    def transition(self, x_s: Tree, s: Clock, t: Clock) -> Normal:
         x_s = self.space.check(x_s, "x_s")
         s, t = self.times(s, x_s, "s"), self.times(t, x_s)
         ordered(s, t)
@@ -136,14 +136,14 @@ class Gaussian(Process):
         on_x_t = schedule.step_alpha(s, t) * variance_s / variance_t
         return on_x_t, schedule.alpha(s) * step / variance_t, step * variance_s / variance_t
 
-    def posterior(self, x_t: Tree, x0: Tree, s: Tree, t: Tree) -> Normal:
+    def posterior(self, x_t: Tree, x0: Tree, s: Clock, t: Clock) -> Normal:
         x_t, x0 = self.space.check(x_t, "x_t"), self.space.check(x0, "x0")
         s, t = self.times(s, x_t, "s"), self.times(t, x_t)
         ordered(s, t)
         on_x_t, on_x0, variance = (self.coefficient(c, x_t) for c in self.posterior_coefficients(s, t))
         return Normal(on_x_t * x_t + on_x0 * x0, variance.sqrt(), self.covariance)
 
-    def local(self, x: Tree, t: Tree) -> Tree:
+    def local(self, x: Tensor, t: Clock) -> Local:
         t = self.times(t, x)
         drift = self.coefficient(self.schedule.drift(t), x) * x
         return Local(drift, self.coefficient(self.schedule.diffusion(t), x), covariance=self.covariance)
@@ -155,9 +155,10 @@ class Gaussian(Process):
         reversal (eq:reverse-SDE, eq:reversed-generator-closed-form).
         """
         forward = self.local(x_t, t)
-        return Local(forward.diffusion * c_score - forward.drift, forward.diffusion, covariance=self.covariance)
+        drift = forward.diffusion * c_score - forward.drift  # type: ignore[operator]
+        return Local(drift, forward.diffusion, covariance=self.covariance)
 
-    def conditioned_local(self, x_t: Tree, x0: Tree, t: Tree) -> Tree:
+    def conditioned_local(self, x_t: Tensor, x0: Tensor, t: Clock) -> Local:
         t = self.times(t, x_t)
         alpha, sigma = (self.coefficient(c, x_t) for c in (self.schedule.alpha(t), self.schedule.sigma(t)))
         return self.reverse_local(x_t, (alpha * x0 - x_t) / sigma.square(), t)
@@ -165,7 +166,7 @@ class Gaussian(Process):
     def noiseless(self, t: float) -> bool:
         return bool((self.schedule.sigma(t) <= 0).all())
 
-    def support(self, x0: Tree, t: Tree) -> tuple[Tree, Tensor]:
+    def support(self, x0: Tensor, t: Clock) -> tuple[Tensor, Tensor]:
         """The trapezoidal rule in eps, which converges geometrically for the smooth integrands met here."""
         dimension = self.space.dimension
         if dimension > 2:
@@ -178,14 +179,14 @@ class Gaussian(Process):
         log_weight = log_weight + dimension * torch.tensor(h / (2 * pi) ** 0.5, dtype=torch.float64).log()
         return law.at(eps), log_weight.expand(-1, x0.shape[0])
 
-    def push(self, q: Tree, s: Tree, t: Tree) -> Tree:
+    def push(self, q: tuple[Tensor, Tensor], s: Clock, t: Clock) -> tuple[Tensor, Tensor]:
         """Moments (mean, variance), the variance per whitened coordinate where the noise is correlated."""
         mean, variance = q
         s, t = self.times(s, mean, "s"), self.times(t, mean)
         a = self.coefficient(self.schedule.step_alpha(s, t), mean)
         return a * mean, a.square() * variance + self.coefficient(self.schedule.step_variance(s, t), mean)
 
-    def inverse(self, q: Tree, s: Tree, t: Tree) -> Tree:
+    def inverse(self, q: tuple[Tensor, Tensor], s: Clock, t: Clock) -> tuple[Tensor, Tensor]:
         mean, variance = q
         s, t = self.times(s, mean, "s"), self.times(t, mean)
         wide = mean.double()  # a difference of nearly equal numbers, divided by a small one: rounded once, at the end

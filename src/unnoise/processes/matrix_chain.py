@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from unnoise.generators import Generator
+from unnoise.generators import Generator, Local
 from unnoise.processes.chain import Chain
 from unnoise.processes.dense import DenseProcess
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import AnyState, Clock, Float, Tree
 from unnoise.spaces import Finite
 
 
@@ -114,7 +114,7 @@ class MatrixChain(Chain):
         assert isinstance(self.process, _Steps)
         return self.process.steps
 
-    def local(self, x: Tree, t: Tree) -> Tree:
+    def local(self, x: AnyState, t: Clock) -> Tree[Local]:
         raise _no_generator()
 
     def generator(self, t: float) -> Generator:

@@ -20,7 +20,7 @@ from unnoise.laws import LOG_ZERO, TINY, Categorical, Law, draw_categories, log_
 from unnoise.processes import noise_laws
 from unnoise.processes.rank_one import RankOne
 from unnoise.schedules import Schedule
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import Clock, Float
 from unnoise.spaces import Finite
 
 Weights = Callable[[Tensor], Tensor]  # float64 times of any shape -> [..., laws]
@@ -93,7 +93,7 @@ class Mixture(RankOne):
             ]
         return torch.stack(slopes, -1).detach()
 
-    def fresh_shares(self, like: Tensor, s: Tree | None, t: Tree) -> Float[Tensor, "batch laws"]:
+    def fresh_shares(self, like: Tensor, s: Clock | None, t: Clock) -> Float[Tensor, "batch laws"]:
         """The coefficients of the laws in f_{t|s}."""
         keep, renew = (c.unsqueeze(-1) for c in self.keep_and_renew(like, s, t))
         now = self.shares(self.times(t, like))
@@ -171,7 +171,7 @@ class Mixture(RankOne):
     def log_fresh_at(self, x, s, t, dtype):
         return log_of(self._at(self.fresh_shares(x, s, t), x)).to(dtype)
 
-    def _log_alpha(self, like: Tensor, t: Tree) -> Tensor:
+    def _log_alpha(self, like: Tensor, t: Clock) -> Tensor:
         return log_coefficient(self.schedule.alpha(self.times(t, like))).reshape(-1, *[1] * (like.ndim - 1))
 
     def log_jumps(self, like, t, dtype):
@@ -197,7 +197,7 @@ class Mixture(RankOne):
             x = torch.where(which == j, law.draw(like, noise.at("state", j)), x)
         return x
 
-    def movable(self, x_t: Tree) -> Tree:
+    def movable(self, x_t: Tensor) -> Tensor:
         """Where one of the laws can have drawn the state."""
         return self._at(torch.ones(len(x_t), len(self.laws), dtype=torch.float64, device=x_t.device), x_t) > 0
 

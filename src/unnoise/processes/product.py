@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from unnoise.checks import fits, fits_times, leaf_time
-from unnoise.generators import ProductReversal, Reversal
+from unnoise.generators import Local, ProductReversal, Reversal
 from unnoise.laws import Joint, Law
 from unnoise.processes.base import Process
 from unnoise.processes.chain import Chain
-from unnoise.shapes import Tree
+from unnoise.shapes import AnyState, Clock, Tree
 from unnoise.spaces import ProductSpace
-from unnoise.tree import map_leaves
+from unnoise.tree import repeat_rows, tile
 
 NODES = 5_000_000  # nodes that `support` agrees to lay out
 
@@ -48,7 +48,7 @@ class Product(Process):
     def leaves(self) -> dict[str, Process]:
         return dict(zip(self.names, self._modules_in_order, strict=True))  # type: ignore[arg-type]
 
-    def _each(self, question: str, *trees: Tree, times: tuple[Tree, ...]) -> dict:
+    def _each(self, question: str, *trees: AnyState, times: tuple[Clock, ...]) -> dict[str, Any]:
         for tree in trees:
             fits(tree, self.names, "the state")
         for t in times:
@@ -61,33 +61,33 @@ class Product(Process):
     def prior(self, rows: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Law:
         return Joint({name: leaf.prior(rows, dtype, device) for name, leaf in self.leaves.items()})
 
-    def prior_kl(self, x0: Tree, t: Tree = 1.0) -> Tensor:
+    def prior_kl(self, x0: Tree, t: Clock = 1.0) -> Tensor:
         return torch.stack(list(self._each("prior_kl", x0, times=(t,)).values())).sum(0)
 
-    def marginal(self, x0: Tree, t: Tree) -> Law:
+    def marginal(self, x0: Tree, t: Clock) -> Law:
         return Joint(self._each("marginal", x0, times=(t,)))
 
-    def transition(self, x_s: Tree, s: Tree, t: Tree) -> Law:
+    def transition(self, x_s: Tree, s: Clock, t: Clock) -> Law:
         return Joint(self._each("transition", x_s, times=(s, t)))
 
-    def posterior(self, x_t: Tree, x0: Tree, s: Tree, t: Tree) -> Law:
+    def posterior(self, x_t: Tree, x0: Tree, s: Clock, t: Clock) -> Law:
         return Joint(self._each("posterior", x_t, x0, times=(s, t)))
 
-    def local(self, x: Tree, t: Tree) -> Tree:
+    def local(self, x: Tree, t: Clock) -> dict[str, Tree[Local]]:
         return self._each("local", x, times=(t,))
 
-    def reverse(self, x_t: Tree, x0: Tree, t: Tree) -> Reversal:
+    def reverse(self, x_t: Tree, x0: Tree, t: Clock) -> Reversal:
         return ProductReversal(self._each("reverse", x_t, x0, times=(t,)))
 
     def noiseless(self, t: float) -> bool:
         return all(leaf.noiseless(t) for leaf in self.leaves.values())
 
-    def movable(self, x_t: Tree) -> Tree:
+    def movable(self, x_t: Tree) -> dict[str, Tree]:
         return self._each("movable", x_t, times=())
 
-    def support(self, x0: Tree, t: Tree) -> tuple[Tree, Tensor]:
+    def support(self, x0: Tree, t: Clock) -> tuple[Tree, Tensor]:
         """The tensor product of the leaves' nodes."""
-        nodes: Tree = {}
+        nodes: dict[str, Tree] = {}
         weights: Tensor | None = None
         for name, (points, log_weights) in self._each("support", x0, times=(t,)).items():
             if weights is None:
@@ -98,16 +98,16 @@ class Product(Process):
                 raise ValueError(
                     f"an exact expectation over {list(self.names)} needs {old * new} nodes, more than {NODES}: draw instead"
                 )
-            nodes = map_leaves(lambda x, n=new: x.repeat_interleave(n, 0), nodes)
-            nodes[name] = map_leaves(lambda x, n=old: x.repeat(n, *[1] * (x.ndim - 1)), points)
+            nodes = {key: repeat_rows(part, new) for key, part in nodes.items()}
+            nodes[name] = tile(points, old)
             weights = weights.repeat_interleave(new, 0) + log_weights.repeat(old, 1)
         assert weights is not None
         return nodes, weights
 
-    def push(self, q: Tree, s: Tree, t: Tree) -> Tree:
+    def push(self, q: Any, s: Clock, t: Clock) -> dict[str, Any]:
         return self._each("push", q, times=(s, t))
 
-    def inverse(self, q: Tree, s: Tree, t: Tree) -> Tree:
+    def inverse(self, q: Any, s: Clock, t: Clock) -> dict[str, Any]:
         return self._each("inverse", q, times=(s, t))
 
     def extra_repr(self) -> str:

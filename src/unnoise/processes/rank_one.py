@@ -23,7 +23,7 @@ from unnoise.noise import NoiseSource
 from unnoise.processes.finite import FiniteProcess, float_dtype, log_minus, log_mix
 from unnoise.processes.noise_laws import NoiseLaw
 from unnoise.schedules import Linear, Schedule
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import Clock, Float, Tree
 from unnoise.spaces import Finite
 
 LEAST = -700.0  # below it a logarithm is that of nothing
@@ -55,51 +55,51 @@ class RankOne(FiniteProcess):
         self.cutoff = 0.0
 
     @abstractmethod
-    def log_fresh(self, like: Tensor, s: Tree | None, t: Tree, dtype: torch.dtype) -> Tensor:
+    def log_fresh(self, like: Tensor, s: Clock | None, t: Clock, dtype: torch.dtype) -> Tensor:
         """log f_{t|s} over the states, with the shape of `like` (or to broadcast with it) in front."""
 
     @abstractmethod
-    def log_fresh_at(self, x: Tensor, s: Tree | None, t: Tree, dtype: torch.dtype) -> Tensor:
+    def log_fresh_at(self, x: Tensor, s: Clock | None, t: Clock, dtype: torch.dtype) -> Tensor:
         """log f_{t|s}(x), in O(1) per coordinate."""
 
     @abstractmethod
-    def log_jumps(self, like: Tensor, t: Tree, dtype: torch.dtype) -> Tensor:
+    def log_jumps(self, like: Tensor, t: Clock, dtype: torch.dtype) -> Tensor:
         """log r_t over the states."""
 
     @abstractmethod
-    def log_jumps_at(self, x: Tensor, t: Tree, dtype: torch.dtype) -> Tensor:
+    def log_jumps_at(self, x: Tensor, t: Clock, dtype: torch.dtype) -> Tensor:
         """log r_t(x), in O(1) per coordinate."""
 
     @abstractmethod
-    def draw_fresh(self, like: Tensor, s: Tree | None, t: Tree, noise: NoiseSource) -> Tensor:
+    def draw_fresh(self, like: Tensor, s: Clock | None, t: Clock, noise: NoiseSource) -> Tensor:
         """A draw from f_{t|s}, normalised."""
 
     def coefficient(self, value: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
         return (value if self.schedule.shape else value.reshape(-1, *[1] * (x.ndim - 1))).to(dtype)
 
-    def keep_and_renew(self, x: Tensor, s: Tree | None, t: Tree) -> tuple[Tensor, Tensor]:
+    def keep_and_renew(self, x: Tensor, s: Clock | None, t: Clock) -> tuple[Tensor, Tensor]:
         """alpha_{t|s} and 1 - alpha_{t|s}, float64."""
         return self.schedule.survival(None if s is None else self.times(s, x, "s"), self.times(t, x))
 
-    def log_coefficients(self, x: Tensor, s: Tree | None, t: Tree, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def log_coefficients(self, x: Tensor, s: Clock | None, t: Clock, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """log alpha_{t|s} and log(1 - alpha_{t|s}), shaped like x (or to broadcast with it)."""
         keep, renew = (self.coefficient(log_coefficient(c), x, dtype) for c in self.keep_and_renew(x, s, t))
         return keep, renew
 
-    def log_evidence(self, x_t: Tensor, s: Tree | None, t: Tree) -> Float[Tensor, "batch *shape size"]:
+    def log_evidence(self, x_t: Tensor, s: Clock | None, t: Clock) -> Float[Tensor, "batch *shape size"]:
         dtype = float_dtype(t)
         keep, _ = self.log_coefficients(x_t, s, t, dtype)
         elsewhere = self.log_fresh_at(x_t, s, t, dtype)
         row = elsewhere.unsqueeze(-1).expand(*x_t.shape, self.state_space.size)
         return row.scatter(-1, x_t.unsqueeze(-1), torch.logaddexp(keep.expand_as(elsewhere), elsewhere).unsqueeze(-1))
 
-    def log_push(self, log_v: Tensor, s: Tree | None, t: Tree) -> Float[Tensor, "batch *shape size"]:
+    def log_push(self, log_v: Tensor, s: Clock | None, t: Clock) -> Float[Tensor, "batch *shape size"]:
         like = log_v[..., 0]
         keep, _ = self.log_coefficients(like, s, t, log_v.dtype)
         total = log_v.logsumexp(-1, keepdim=True)
         return log_mix(keep.unsqueeze(-1), log_v, total, self.log_fresh(like, s, t, log_v.dtype))
 
-    def reverse_step(self, x_t: Tensor, log_theta: Tensor, s: Tree, t: Tree) -> Categorical:
+    def reverse_step(self, x_t: Tensor, log_theta: Tensor, s: Clock, t: Clock) -> Categorical:
         """q(x_t | x_s) is the same for every x_s but x_t itself: one entry of Q_s theta is raised.
 
         With theta = e_{x_0} it is eq:discrete-time-reversal-interpolationview.
@@ -111,7 +111,7 @@ class RankOne(FiniteProcess):
         bonus = torch.logaddexp(keep.expand_as(elsewhere), elsewhere) - elsewhere
         return Categorical.normalised(log_prior.scatter_add(-1, x_t.unsqueeze(-1), bonus.to(log_prior.dtype).unsqueeze(-1)))
 
-    def step_from_ratio(self, x_t: Tensor, log_ratio: Tensor, s: Tree, t: Tree) -> tuple[Categorical, Tensor]:
+    def step_from_ratio(self, x_t: Tensor, log_ratio: Tensor, s: Clock, t: Clock) -> tuple[Categorical, Tensor]:
         """p(y) ~ q(x_t | y) w(y) with w = q - f sum q, since Q^-1 q = w/alpha, and q is known up to a factor: q(x_t) = 1."""
         ordered(self.times(s, x_t, "s"), self.times(t, x_t))
         here, dtype = x_t.unsqueeze(-1), log_ratio.dtype
@@ -129,11 +129,11 @@ class RankOne(FiniteProcess):
         law = Categorical.normalised(log_w + from_others.scatter(-1, here, from_itself))
         return law, ~(negative & self._valid_only(torch.zeros_like(log_w)).eq(0)).any(-1)
 
-    def log_rates_into(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]:
+    def log_rates_into(self, x: Tensor, t: Clock) -> Float[Tensor, "batch *shape size"]:
         rates = self.log_jumps_at(x, t, float_dtype(t)).unsqueeze(-1).expand(*x.shape, self.state_space.size)
         return without_self(self._valid_only(rates), x)
 
-    def log_rates_from(self, x: Tensor, t: Tree) -> Float[Tensor, "batch *shape size"]:
+    def log_rates_from(self, x: Tensor, t: Clock) -> Float[Tensor, "batch *shape size"]:
         return without_self(self.log_jumps(x, t, float_dtype(t)).expand(*x.shape, self.state_space.size), x)
 
     def _valid_only(self, log_values: Tensor) -> Tensor:
@@ -143,15 +143,15 @@ class RankOne(FiniteProcess):
         valid = torch.nn.functional.pad(valid, (0, self.state_space.size - self.space.size), value=True)
         return torch.where(valid, log_values, LOG_ZERO)
 
-    def marginal(self, x0: Tree, t: Tree) -> Categorical:
+    def marginal(self, x0: Tree, t: Clock) -> Categorical:
         return Interpolated(self, self.state_space.check(x0, "x0"), None, t)
 
-    def transition(self, x_s: Tree, s: Tree, t: Tree) -> Categorical:
+    def transition(self, x_s: Tree, s: Clock, t: Clock) -> Categorical:
         x_s = self.state_space.check(x_s, "x_s")
         ordered(self.times(s, x_s, "s"), self.times(t, x_s))
         return Interpolated(self, x_s, s, t)
 
-    def inverse(self, q: Tree, s: Tree, t: Tree) -> Tree:
+    def inverse(self, q: Tensor, s: Clock, t: Clock) -> Tensor:
         """Q_{t|s}^{-1} q = (q - f sum q) / alpha_{t|s}, on probabilities; s = None: back to the data."""
         like, wide = q[..., 0], q.double()  # a difference of nearly equal numbers, divided by a small one: rounded once
         keep, _ = self.keep_and_renew(like, s, t)
@@ -197,7 +197,7 @@ class FixedNoise(RankOne):
         _, renew = self.log_coefficients(x, s, t, dtype)
         return renew + self.noise.log_prob(x, dtype)
 
-    def log_jump(self, x: Tensor, t: Tree, dtype: torch.dtype) -> Tensor:
+    def log_jump(self, x: Tensor, t: Clock, dtype: torch.dtype) -> Tensor:
         """log of -alpha'/alpha, the rate at which values are drawn afresh (eq:Rate-matrix-expression)."""
         t = self.times(t, x)
         log_rate = log_coefficient(-self.schedule.d_alpha(t)) - log_coefficient(self.schedule.alpha(t))
@@ -212,7 +212,7 @@ class FixedNoise(RankOne):
     def draw_fresh(self, like, s, t, noise):
         return self.noise.draw(like, noise)
 
-    def movable(self, x_t: Tree) -> Tree:
+    def movable(self, x_t: Tensor) -> Tensor:
         """Where noise can have drawn the state."""
         return self.noise.log_prob(x_t, torch.float64) > LOG_ZERO / 2
 
@@ -220,7 +220,7 @@ class FixedNoise(RankOne):
         x = torch.zeros(rows, *self.space.shape, dtype=torch.int64, device=device)
         return Prior(self.noise, x, dtype or torch.float64)
 
-    def prior_kl(self, x0: Tree, t: Tree = 1.0) -> Float[Tensor, "batch"]:
+    def prior_kl(self, x0: Tensor, t: Clock = 1.0) -> Float[Tensor, "batch"]:
         """KL(alpha e_x + beta p || p) = (alpha + beta p_x) log((alpha + beta p_x)/p_x) + beta (1 - p_x) log beta."""
         dtype = float_dtype(t)
         keep, renew = self.log_coefficients(x0, None, t, dtype)
@@ -236,7 +236,7 @@ class Interpolated(Categorical):
     From the data it is eq:forward-transition-interpolation-discretediff.
     """
 
-    def __init__(self, process: RankOne, x: Tensor, s: Tree | None, t: Tree):
+    def __init__(self, process: RankOne, x: Tensor, s: Clock | None, t: Clock):
         self.process, self.x, self.s, self.t, self.dtype = process, x, s, t, float_dtype(t)
         self.keep, self.renew = process.log_coefficients(x, s, t, self.dtype)
 
@@ -245,12 +245,12 @@ class Interpolated(Categorical):
         stayed = self.keep.unsqueeze(-1) + self.process.log_one_hot(self.x, self.dtype)
         return torch.logaddexp(stayed, self.process.log_fresh(self.x, self.s, self.t, self.dtype))
 
-    def log_prob(self, x: Tree) -> Float[Tensor, "batch"]:
+    def log_prob(self, x: Tensor) -> Float[Tensor, "batch"]:
         stayed = torch.where(x == self.x, self.keep, LOG_ZERO)
         total = sum_coordinates(torch.logaddexp(stayed, self.process.log_fresh_at(x, self.s, self.t, self.dtype)))
         return torch.where(total < LOG_ZERO / 2, -torch.inf, total)
 
-    def draw(self, noise: NoiseSource) -> Tree:
+    def draw(self, noise: NoiseSource) -> Tensor:
         """Whether to leave comes before where to go."""
         leaves = noise.at("whether").uniform(tuple(self.x.shape[1:])).log() < self.renew
         return torch.where(leaves, self.process.draw_fresh(self.x, self.s, self.t, noise.at("where")), self.x)
@@ -267,5 +267,5 @@ class Prior(Categorical):
         log_p = self.law.log_probs(self.dtype, self.like.device)
         return log_p.expand(*self.like.shape, log_p.shape[-1])
 
-    def draw(self, noise: NoiseSource) -> Tree:
+    def draw(self, noise: NoiseSource) -> Tensor:
         return self.law.draw(self.like, noise)

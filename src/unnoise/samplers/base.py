@@ -26,7 +26,7 @@ from unnoise.predictions import Prediction
 from unnoise.processes import Process
 from unnoise.samplers.problem import Problem
 from unnoise.samplers.state import Memory, State, Told
-from unnoise.shapes import Tree
+from unnoise.shapes import AnyState, Tree
 
 After = Callable[[int, State], State | None]
 
@@ -54,7 +54,7 @@ class Sampler(ABC):
         return self.stages * steps
 
     @abstractmethod
-    def run(self, problem: Problem, x: Tree, after: After) -> Tree:
+    def run(self, problem: Problem, x: AnyState, after: After) -> Tree:
         """From the first time of the grid to the last; `after(i, state)` is told when times[i + 1] is reached."""
 
     def told(self, x: Tree) -> Told:
@@ -109,7 +109,7 @@ class OneStep(Stepping):
         """What the method computes once: its coefficients."""
         return None
 
-    def memory(self, problem: Problem, tables: Any, x: Tree) -> Memory | None:
+    def memory(self, problem: Problem, tables: Any, x: AnyState) -> Memory | None:
         """What it remembers of the rows before the first step."""
         return None
 
@@ -117,7 +117,7 @@ class OneStep(Stepping):
         """Where the network is asked in each step."""
         return [(t,) for t in problem.times[:-1].tolist()]
 
-    def leaf_times(self, problem: Problem, times: list[float]) -> Tree:
+    def leaf_times(self, problem: Problem, times: list[float]) -> Tree[list[float]]:
         """The same times as the network is told them: a tree where a leaf stands at another."""
         return times
 

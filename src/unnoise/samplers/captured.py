@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from unnoise.denoiser import AnyDenoiser, Denoiser, has_features
-from unnoise.shapes import Tree
+from unnoise.shapes import Clock, Tree
 from unnoise.tree import first_leaf, map_leaves
 
 WARM_UP = 3  # runs before recording: libraries choose their algorithms and workspaces in the first ones
@@ -33,7 +33,7 @@ def _form(tree: Any) -> Any:
 
 
 class _Recording:
-    def __init__(self, function, x: Tree, t: Tree, condition: dict[str, Any]):
+    def __init__(self, function, x: Tree, t: Clock, condition: dict[str, Any]):
         def held(tree: Any) -> Any:
             return map_leaves(lambda v: v.clone().contiguous() if isinstance(v, Tensor) else v, tree)
 
@@ -48,7 +48,7 @@ class _Recording:
         with torch.cuda.graph(self.graph):
             self.output = function(self.inputs["x"], self.inputs["t"], **self.inputs["condition"])
 
-    def __call__(self, x: Tree, t: Tree, condition: dict[str, Any]) -> Tree:
+    def __call__(self, x: Tree, t: Clock, condition: dict[str, Any]) -> Any:
         torch._foreach_copy_(self.places, _tensors({"x": x, "t": t, "condition": condition}))
         self.graph.replay()
         if isinstance(self.output, tuple):
@@ -64,10 +64,10 @@ class Recorded(nn.Module):
         self.network = network
         self.recordings: dict[Any, _Recording] = {}
 
-    def forward(self, x: Tree, t: Tree, **condition: Any) -> Tree:
+    def forward(self, x: Tree, t: Clock, **condition: Any) -> Tree:
         return self._run("forward", self.network, x, t, condition)
 
-    def _run(self, name: str, function, x: Tree, t: Tree, condition: dict[str, Any]) -> Tree:
+    def _run(self, name: str, function, x: Tree, t: Clock, condition: dict[str, Any]) -> Any:
         device = first_leaf(x).device.type
         if device != "cuda" or torch.is_grad_enabled():
             return function(x, t, **condition)
@@ -81,7 +81,7 @@ class Recorded(nn.Module):
 class RecordedFeatures(Recorded):
     """The same for a network in two parts: its features are recorded, its head is applied to the rows one asks for."""
 
-    def features(self, x: Tree, t: Tree, **condition: Any) -> Tensor:
+    def features(self, x: Tree, t: Clock, **condition: Any) -> Tensor:
         return self._run("features", self.network.features, x, t, condition)
 
     def head(self, h: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ law; its inner times are where the trajectory is looked at.
 
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -105,7 +106,7 @@ class _Events(Sampler):
         clock = torch.tensor([t, s], dtype=torch.float64, device=problem.device)
         prediction = problem.predict(x, clock[0])
         self.checked(prediction)
-        moved = prediction.step(clock[1]).draw(noise)
+        moved: Any = prediction.step(clock[1]).draw(noise)
         record.whole(x, moved, s)
         return moved
 

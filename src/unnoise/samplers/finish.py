@@ -21,10 +21,10 @@ from unnoise.predictions import Prediction
 from unnoise.processes import Process
 from unnoise.samplers.leaps import finite
 from unnoise.samplers.problem import Problem
-from unnoise.shapes import Bool, Float, Tree
+from unnoise.shapes import AnyState, Bool, Float, Tree
 
 
-def unfinished(process: Process, x: Tree) -> dict[tuple[str, ...], Tensor]:
+def unfinished(process: Process, x: AnyState) -> dict[tuple[str, ...], Tensor]:
     """The coordinates without a value, by the path of their leaf; leaves that never have any are left out."""
     if not process.leaves:
         own = process.unfinished(x)

@@ -19,6 +19,7 @@ that the rule holds for the joint state: nothing is split.
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,19 +29,19 @@ from unnoise.processes import Process
 from unnoise.samplers.base import OneStep
 from unnoise.samplers.problem import Problem
 from unnoise.samplers.state import Memory
-from unnoise.shapes import Tree
-from unnoise.spaces import Space
+from unnoise.shapes import AnyState, Tree
+from unnoise.spaces import Local, Space
 from unnoise.tree import leaves
 
 
-def freeze(space: Space, local: Tree, x: Tree) -> Tree:
+def freeze(space: Space, local: Any, x: AnyState) -> dict[str, Any]:
     """A generator's parameters at the rows of a batch, leaf by leaf."""
     if space.leaves:
         return {name: freeze(leaf, local[name], x[name]) for name, leaf in space.leaves.items()}
     return space.freeze(local, x)
 
 
-def move(space: Space, frozen: Tree, local: Tree, x: Tree, h: Tensor, noise: NoiseSource) -> Tree:
+def move(space: Space, frozen: dict[str, Any], local: Any, x: AnyState, h: Tensor, noise: NoiseSource) -> Tree:
     """Run the frozen generator for a time h, leaf by leaf."""
     if space.leaves:
         return {
@@ -53,7 +54,7 @@ def move(space: Space, frozen: Tree, local: Tree, x: Tree, h: Tensor, noise: Noi
 class FirstMove(Memory):
     """The generator's parameters at the step's first stage: kept for its second."""
 
-    frozen: Tree
+    frozen: dict[str, Any]
 
 
 class FromGenerator(OneStep):
@@ -95,7 +96,7 @@ class FromGenerator(OneStep):
         moved = move(space, frozen, local, x, share * h, noise)
         return state.to(moved, FirstMove(frozen) if again else None)
 
-    def _extrapolated(self, problem: Problem, now: Tree, before: Tree) -> Tree:
+    def _extrapolated(self, problem: Problem, now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
         if isinstance(next(iter(now.values())), dict):
             return {name: self._extrapolated(problem, now[name], before[name]) for name in now}
         assert self.theta is not None
@@ -107,12 +108,12 @@ class FromGenerator(OneStep):
         problem.info.clipped = problem.info.clipped + lost / whole.clamp_min(1e-300) / problem.steps  # type: ignore
         return kept
 
-    def _refuse_anywhere(self, local: Tree) -> None:
+    def _refuse_anywhere(self, local: Tree[Local]) -> None:
         """Rates of jumps to anywhere, from two states, do not mix: they lead to other places."""
         if any(part.jumps is not None for part in leaves(local)):
             raise TypeError("the generator has jumps to anywhere, which the trapezoidal rule cannot mix: leave theta out")
 
-    def _refuse_infinite(self, frozen: Tree, t: float) -> None:
+    def _refuse_infinite(self, frozen: dict[str, Tree], t: float) -> None:
         for value in frozen.values():
             if isinstance(value, dict):
                 self._refuse_infinite(value, t)

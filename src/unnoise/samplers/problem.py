@@ -81,7 +81,7 @@ class Problem:
         other.times, other.clock, other.info = times, times.to(self.device), info
         return other
 
-    def moments(self, times: Tree) -> list[Tree]:
+    def moments(self, times: Tree[list[float]]) -> list[Tree]:
         """Times of the loop, moved to the device at once: a list of numbers, or such a list for each leaf."""
         if isinstance(times, dict):
             leaves = {name: self.moments(values) for name, values in times.items()}

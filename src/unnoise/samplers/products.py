@@ -119,7 +119,7 @@ class Leaves(OneStep):
         stages = self.each(lambda name, method: method.stage_times(problem.part(name), own[name]), problem.process)
         return LeafTables(own, stages)
 
-    def memory(self, problem: Problem, tables: LeafTables, x: Tree) -> LeafMemories:
+    def memory(self, problem: Problem, tables: LeafTables, x: dict[str, Tree]) -> LeafMemories:
         own = tables.own
         return LeafMemories(
             self.each(lambda name, method: method.memory(problem.part(name), own[name], x[name]), problem.process)

@@ -31,6 +31,7 @@ from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import dataclass
 from math import inf
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -230,7 +231,7 @@ class Remasking(Revealing, OneStep):
             return plan
         new = self.plan(problem, chances, x, plan, i)
         both = [zip(*parts, strict=True) for parts in zip(plan.changes, new.changes, strict=True)]
-        return ChangePlan(*[[choose(other, after, before) for before, after in part] for part in both])
+        return ChangePlan(*[[cast(Tensor, choose(other, after, before)) for before, after in part] for part in both])
 
     def stage(
         self, problem: Problem, tables: Tensor, prediction: Prediction, state: State, i: int, k: int, noise: NoiseSource

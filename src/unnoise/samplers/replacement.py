@@ -11,6 +11,7 @@ Any process will do: only its kernels are asked.  Under masking, what is known i
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,7 +48,8 @@ class Replacement(Ancestral):
             values, fixed = values[problem.chosen], fixed[problem.chosen]
         if problem.process.absorbing:
             return Held(values, fixed, values)
-        return Held(values, fixed, problem.process.marginal(values, problem.clock[0]).draw(problem.noise.at("known")))
+        known: Any = problem.process.marginal(values, problem.clock[0]).draw(problem.noise.at("known"))
+        return Held(values, fixed, known)
 
     def before(self, problem, tables, state, i):
         held = state.memory

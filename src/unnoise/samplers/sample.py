@@ -21,7 +21,7 @@ from unnoise.samplers.problem import Info, Problem
 from unnoise.samplers.run_grid import Grid, grid_of, on_grid, steps_within
 from unnoise.samplers.starts import checked_starts, staggered
 from unnoise.samplers.state import State, StopSampling, Told, lengths
-from unnoise.shapes import Int, Tree
+from unnoise.shapes import AnyState, Int, Tree
 from unnoise.tree import batch_size, first_leaf, map_leaves
 
 Callback = Callable[[int, float, State], State | None]
@@ -161,7 +161,7 @@ def sample(
     finish: bool = True,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
-) -> tuple[Tree, Info]:
+) -> tuple[AnyState, Info]:
     """Draw n samples; returns them with a record of the run.
 
     Without a sampler the process's own method is used (`samplers.default_sampler`).  Sample i is a function of
@@ -222,7 +222,7 @@ def _begun(
         where = first_leaf(x).device
     else:
         dtype, where = dtype or denoiser.dtype, torch.device(device) if device is not None else denoiser.device
-    count = batch_size(x) if n is None else n
+    count = batch_size(x) if n is None else n  # type: ignore[arg-type]
     key = seed_of(seed)
     noise = NoiseSource(key, row_numbers(rows, first, count, where), where)
     if x is None:

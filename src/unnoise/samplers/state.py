@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from unnoise.shapes import Tree
+from unnoise.shapes import AnyState
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ def _rows(value: Any, index: Tensor) -> Any:
 class State(Memory):
     """Where the rows are, what the method remembers of them, and how many coordinates have changed where that is counted."""
 
-    x: Tree
+    x: AnyState
     memory: Any = None  # a Memory of the method's own, or None
     jumps: Tensor | None = None
 
-    def to(self, x: Tree, memory: Memory | None = None) -> "State":
+    def to(self, x: AnyState, memory: Memory | None = None) -> "State":
         """The rows elsewhere, with another memory (none unless given)."""
         return State(x, memory, self.jumps)
 

@@ -35,7 +35,7 @@ from torch import Tensor
 from unnoise.checks import Unanswered
 from unnoise.laws import LOG_ZERO, finite_or_inf
 from unnoise.noise import NoiseSource
-from unnoise.shapes import Float, Int, Tree
+from unnoise.shapes import AnyState, Float, Int, Tree
 from unnoise.spaces.local import JumpKernel, Local, unmatched
 
 ENUMERABLE = 100_000  # states of a space that `states()` agrees to list
@@ -57,7 +57,7 @@ class Space(ABC):
         """How many coordinates a point has."""
 
     @abstractmethod
-    def check(self, x: Tree, name: str = "x") -> Tree: ...
+    def check(self, x: AnyState, name: str = "x") -> Tree: ...
 
     @property
     def leaves(self) -> dict[str, "Space"]:
@@ -69,7 +69,7 @@ class Space(ABC):
         """How many numbers a prediction has for each point, about."""
         return self.dimension
 
-    def project(self, x: Tensor) -> Tensor:
+    def project(self, x: AnyState) -> AnyState:
         """The nearest points of the space: where a step would leave it."""
         raise self.unanswered("project(x)", "which point of the space is nearest to x")
 
@@ -119,7 +119,7 @@ class Space(ABC):
         """Every point, in the order of `code`."""
         raise TypeError(f"{self} is not finite: its points cannot be listed")
 
-    def code(self, x: Tree) -> Int[Tensor, "batch"]:
+    def code(self, x: AnyState) -> Int[Tensor, "batch"]:
         """The place of each row of x in `states()`."""
         raise TypeError(f"{self} is not finite: its points cannot be listed")
 
@@ -163,7 +163,7 @@ class ArraySpace(Space):
     def dimension(self) -> int:
         return prod(self.shape)
 
-    def check_shape(self, x: Tree, name: str) -> Tensor:
+    def check_shape(self, x: AnyState, name: str) -> Tensor:
         if not isinstance(x, Tensor):
             raise TypeError(f"{name} is a {type(x).__name__}, not a tensor: pass torch.as_tensor({name})")
         if tuple(x.shape[1:]) != self.shape or x.ndim != 1 + len(self.shape):

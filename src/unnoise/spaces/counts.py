@@ -10,7 +10,7 @@ from unnoise.checks import may_read
 from unnoise.count_laws import Thinned
 from unnoise.laws import LOG_ZERO
 from unnoise.noise import NoiseSource
-from unnoise.shapes import Int, Tree
+from unnoise.shapes import AnyState, Int
 from unnoise.spaces.base import INTEGERS, Frozen
 from unnoise.spaces.finite import LOG_HUGE, WHOLE
 from unnoise.spaces.jumping import JumpingSpace
@@ -20,7 +20,7 @@ from unnoise.spaces.local import Local
 class Counts(JumpingSpace):
     """Whole numbers 0, 1, 2, ... without end, in an array of the given shape."""
 
-    def check(self, x: Tree, name: str = "x") -> Tree:
+    def check(self, x: AnyState, name: str = "x") -> Tensor:
         x = self.check_shape(x, name)
         if x.dtype not in INTEGERS:
             raise TypeError(f"{name} has dtype {x.dtype}, but counts are whole numbers: pass {name}.round().long()")

@@ -25,7 +25,7 @@ from unnoise.checks import unread, within
 from unnoise.covariance import Covariance
 from unnoise.laws import sum_coordinates
 from unnoise.noise import NoiseSource
-from unnoise.shapes import Bool, Float, Tree
+from unnoise.shapes import AnyState, Bool, Float
 from unnoise.spaces.base import (
     ArraySpace,
     Field,
@@ -48,7 +48,7 @@ class Euclidean(ArraySpace):
 
     reference = "Lebesgue measure"
 
-    def check(self, x: Tree, name: str = "x") -> Tree:
+    def check(self, x: AnyState, name: str = "x") -> Tensor:
         x = self.check_shape(x, name)
         if not x.dtype.is_floating_point:
             raise TypeError(

@@ -15,7 +15,7 @@ from torch import Tensor
 from unnoise.checks import unread
 from unnoise.laws import LOG_ZERO, Categorical, log_of
 from unnoise.noise import NoiseSource
-from unnoise.shapes import Bool, Float, Int, Tree
+from unnoise.shapes import AnyState, Bool, Float, Int
 from unnoise.spaces.base import ENUMERABLE, INTEGERS, Frozen
 from unnoise.spaces.jumping import JumpingSpace
 from unnoise.spaces.local import Local, without_self
@@ -44,7 +44,7 @@ class Finite(JumpingSpace):
         self.sizes = None if bool((sizes == self.size).all()) else sizes.long()
         self._valid: dict[torch.device, Tensor] = {}
 
-    def check(self, x: Tree, name: str = "x") -> Tree:
+    def check(self, x: AnyState, name: str = "x") -> Tensor:
         x = self.check_shape(x, name)
         if x.dtype not in INTEGERS:
             raise TypeError(f"{name} has dtype {x.dtype}, but categories are integers: pass {name}.long()")
@@ -97,7 +97,7 @@ class Finite(JumpingSpace):
         columns = torch.cartesian_prod(*[torch.arange(n) for n in self.each_size])
         return columns.reshape(-1, *self.shape)
 
-    def code(self, x: Tree) -> Int[Tensor, "batch"]:
+    def code(self, x: Tensor) -> Int[Tensor, "batch"]:
         index = torch.zeros(len(x), dtype=torch.int64)
         for column, size in zip(x.reshape(len(x), -1).unbind(1), self.each_size or [self.size], strict=True):
             index = index * size + column

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from unnoise.checks import fits
-from unnoise.shapes import Int, Tree
+from unnoise.shapes import AnyState, Int, Tree
 from unnoise.spaces.base import Space
 from unnoise.tree import Path, batch_size, repeat_rows, tile
 
@@ -37,7 +37,7 @@ class ProductSpace(Space):
     def entries(self) -> int:
         return sum(space.entries for space in self._leaves.values())
 
-    def check(self, x: Tree, name: str = "x") -> Tree:
+    def check(self, x: AnyState, name: str = "x") -> dict[str, Tree]:
         fits(x, self.names, name)
         checked = {key: space.check(x[key], f"{name}['{key}']") for key, space in self._leaves.items()}
         rows = {key: batch_size(value) for key, value in checked.items()}
@@ -45,7 +45,7 @@ class ProductSpace(Space):
             raise ValueError(f"the leaves of {name} differ in rows: {rows}")
         return checked
 
-    def project(self, x: Tree) -> Tree:
+    def project(self, x: dict[str, Tree]) -> dict[str, Tree]:
         return {name: space.project(x[name]) for name, space in self._leaves.items()}
 
     @property
@@ -56,16 +56,16 @@ class ProductSpace(Space):
     def count(self) -> int:
         return prod(space.count for space in self._leaves.values())
 
-    def states(self) -> Tree:
-        tree: Tree = {}
+    def states(self) -> dict[str, Tree]:
+        tree: dict[str, Tree] = {}
         for name, space in self._leaves.items():
             new = space.states()
             old_count, new_count = (batch_size(tree) if tree else 1), batch_size(new)
-            tree = repeat_rows(tree, new_count) if tree else {}
+            tree = {key: repeat_rows(part, new_count) for key, part in tree.items()}
             tree[name] = tile(new, old_count)
         return tree
 
-    def code(self, x: Tree) -> Int[Tensor, "batch"]:
+    def code(self, x: dict[str, Tree]) -> Int[Tensor, "batch"]:
         index = torch.zeros(batch_size(x), dtype=torch.int64)
         for name, space in self._leaves.items():
             index = index * space.count + space.code(x[name])

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from unnoise.noise import NoiseSource
-from unnoise.shapes import Tree
+from unnoise.shapes import AnyState, Tree
 from unnoise.tree import map_leaves
 
 PLAIN = 3  # updates before one is recorded
@@ -88,7 +88,7 @@ class Captured:
             self.apply([(x0, noise)], 1, lr, weights)
 
 
-def _copy(to: Tree, source: Tree) -> None:
+def _copy(to: Tree, source: AnyState) -> None:
     if isinstance(to, dict):
         for name in to:
             _copy(to[name], source[name])

@@ -23,7 +23,7 @@ from unnoise.samplers import (
 )
 from unnoise.samplers.registry import choices
 from unnoise.samplers.replacement import ROUNDS, Replacement
-from unnoise.shapes import Tree
+from unnoise.shapes import AnyState, Tree
 from unnoise.training.leaf_kinds import named_leaves
 from unnoise.tree import batch_size, join, map_leaves, put_rows
 from unnoise.tree import rows as some_rows
@@ -129,6 +129,8 @@ def fill(
         approximate = PARTLY in pattern
         count = (steps or 2 * plan.steps) if approximate and not process.leaves else plan.steps
         for part in rows.split(batch):
+            mine: AnyState
+            which: AnyState
             mine, which = (map_leaves(lambda v, part=part: v[part].to(where), tree) for tree in (x, fixed))
             start = prior_in_gaps(denoiser, mine, which, NoiseSource(seed, part.to(where)))
             sampler = plan.sampler
@@ -150,7 +152,7 @@ def _where_open(known: Tensor, old: Tensor, new: Tensor) -> Tensor:
     return torch.where(known, old, new.cpu().to(old.dtype))
 
 
-def conditioning(process: Process, fixed: Tree, rounds: int = ROUNDS) -> dict[str, str]:
+def conditioning(process: Process, fixed: AnyState, rounds: int = ROUNDS) -> dict[str, str]:
     """How `fill` draws the gaps of each leaf that has any (a process without leaves has one, ""): exactly or not."""
     labels: dict[str, str] = {}
     for pattern, rows in _patterns(process, fixed).items():
@@ -164,7 +166,7 @@ def conditioning(process: Process, fixed: Tree, rounds: int = ROUNDS) -> dict[st
 NOTHING, KNOWN, PARTLY, MASKED = range(4)  # of a leaf that is not masked: how much of it is known
 
 
-def _patterns(process: Process, fixed: Tree) -> dict[tuple[int, ...], Tensor]:
+def _patterns(process: Process, fixed: AnyState) -> dict[tuple[int, ...], Tensor]:
     """Rows with gaps by what they know of each leaf."""
     tree = fixed if isinstance(fixed, dict) else {"": fixed}
     columns, full = [], []
@@ -180,15 +182,15 @@ def _patterns(process: Process, fixed: Tree) -> dict[tuple[int, ...], Tensor]:
     return {tuple(pattern): open_rows[which == i] for i, pattern in enumerate(patterns.tolist())}
 
 
-def _replacing(process: Process, x: Tree, fixed: Tree, held: list[str], rounds: int) -> Sampler:
+def _replacing(process: Process, x: AnyState, fixed: AnyState, held: list[str], rounds: int) -> Sampler:
     """Every leaf by replacement, for they share the rounds; but those that are known stand at time 0."""
     moving = {name: Replacement(x[name], fixed[name], rounds) for name in process.leaves if name not in held}
     return Leaves(**moving, **{name: Frozen() for name in held})
 
 
-def prior_in_gaps(denoiser: Denoiser, x: Tree, fixed: Tree, noise: NoiseSource) -> Tree:
+def prior_in_gaps(denoiser: Denoiser, x: AnyState, fixed: AnyState, noise: NoiseSource) -> Tree:
     """Where drawing starts: what is known, and the prior elsewhere; leaves that are not named are all prior."""
-    prior = denoiser.process.prior(len(noise.rows), denoiser.dtype, noise.rows.device).draw(noise.at("prior"))
+    prior: AnyState = denoiser.process.prior(len(noise.rows), denoiser.dtype, noise.rows.device).draw(noise.at("prior"))
 
     def put(values: Tensor, known: Tensor, otherwise: Tensor) -> Tensor:
         return torch.where(known.to(otherwise.device), values.to(otherwise), otherwise)

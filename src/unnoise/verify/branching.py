@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from unnoise.noise import NoiseSource
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import AnyState, Float, Tree
 from unnoise.tree import batch_size, map_leaves
 
 NODES = 6
@@ -218,7 +218,7 @@ HANDLERS: dict[str, Callable] = {
 
 def branches(
     run: Callable[[NoiseSource, Tree], Tree], x: Tree, layout: Layout
-) -> tuple[Tree, Float[Tensor, "states copies"]]:
+) -> tuple[AnyState, Float[Tensor, "states copies"]]:
     """All outcomes of `run(noise, x)`: leaves [states, copies, ...], and their probabilities."""
     starts = batch_size(x)
     ledger, out = laid_out(run, x, layout)

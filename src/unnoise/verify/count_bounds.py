@@ -22,7 +22,7 @@ from unnoise.objectives import Quadrature, bound, decoders, default_decoder
 from unnoise.predictions import CountRatio, Energy, Rates, Ratio
 from unnoise.processes import Chain, Process, Thinning
 from unnoise.shapes import Tree
-from unnoise.tree import batch_size, map_leaves
+from unnoise.tree import batch_size, repeat_rows, tile
 from unnoise.verify.guard import guarded
 from unnoise.verify.law_matrices import dense
 from unnoise.verify.rows import Place, Row
@@ -125,8 +125,7 @@ def _model_law(
     if process.noiseless(eps):
         return law[code(space, data)], at_edge
     n, m = batch_size(points), batch_size(data)
-    x_eps = map_leaves(lambda x: x.repeat_interleave(m, 0), points)
-    x0 = map_leaves(lambda x: x.repeat(n, *[1] * (x.ndim - 1)), data)
+    x_eps, x0 = repeat_rows(points, m), tile(data, n)
     nll = decoder.nll(process, model(x_eps, eps), x0, x_eps, eps).reshape(n, m)
     return law @ torch.where(law[:, None] > 0, (-nll).exp(), 0.0), at_edge
 
@@ -145,7 +144,8 @@ def _chain_law(model: AnyDenoiser, data: Tree, last: int) -> tuple[Tensor, None]
 
         law = dense(kernel, points, points) @ law
     if not chain.noiseless(chain.cutoff):
-        prediction = model(points.repeat_interleave(len(data), 0), chain.cutoff)
-        decode = prediction.step(None).log_prob(data.repeat(len(points), *[1] * (data.ndim - 1)))  # type: ignore[arg-type]
-        return law @ decode.exp().reshape(len(points), len(data)), None
+        n, m = batch_size(points), batch_size(data)
+        prediction = model(repeat_rows(points, m), chain.cutoff)
+        decode = prediction.step(None).log_prob(tile(data, n))  # type: ignore[arg-type]
+        return law @ decode.exp().reshape(n, m), None
     return law[code(space, data)], None

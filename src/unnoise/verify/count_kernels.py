@@ -43,7 +43,7 @@ def _forward(process: Thinning, place: Place) -> Iterator[Row]:
     largest = 5 if process.space.dimension == 1 else 2
     last = largest if process.pure_death else largest + int(process.immigration) + spread(process.immigration)
     shape, space = process.space.shape, cut(process.state_space, last)
-    data, points = Finite(largest + 1, shape).states(), states(space)
+    data, points = Finite(largest + 1, shape).states(), cast(Tensor, states(space))
 
     def transition(s, t, sources=points) -> Tensor:
         return dense(lambda x: process.transition(x, s, t), sources, points)

@@ -9,7 +9,7 @@ from unnoise.generators.kolmogorov import states
 from unnoise.laws import Categorical, Joint, Law
 from unnoise.oracles import Oracle
 from unnoise.processes import FiniteProcess, Process
-from unnoise.shapes import Tree
+from unnoise.shapes import AnyState, Tree
 from unnoise.spaces import tree_leaves
 from unnoise.tree import batch_size, map_leaves, pick
 from unnoise.verify.guard import guarded
@@ -63,7 +63,7 @@ def _reverse_step(subject: Subject, place: Place, kind, here: Tree, joint: Tenso
         yield place.equal(f"reverse kernel = Bayes, t={t:g}", exact, ours, TIGHT)
 
 
-def _float32_reverse(process: Process, view: Oracle, here: Tree, s: float, t: float, place: Place) -> Iterator[Row]:
+def _float32_reverse(process: Process, view: Oracle, here: AnyState, s: float, t: float, place: Place) -> Iterator[Row]:
     """The reverse kernel from float32 logits and times."""
     process = process.base
     if not isinstance(process, FiniteProcess):

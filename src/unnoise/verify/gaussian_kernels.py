@@ -6,6 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from unnoise.generators import Local
 from unnoise.laws import Normal
 from unnoise.noise import NoiseSource
 from unnoise.oracles import Components, normal
@@ -125,9 +126,9 @@ def _gaussian_float32(process: Gaussian, place: Place, x0, s, t, where) -> Itera
         yield place.equal(f"float32 {name}, {where}", exact, ours, FLOAT32, largest=True)
         if process.covariance is not None:
             yield place.equal(f"float32 draw of the {name}, {where}", wide.at(x0), narrow.at(x0.float()), FLOAT32, True)
-    moments = tuple(v.float() for v in process.push((x0, 0.3 + x0.square()), s32, t32))
-    exact = torch.stack(process.inverse(tuple(v.double() for v in moments), s32, t32))
-    ours = torch.stack(process.inverse(moments, s32, t32))
+    mean, variance = (v.float() for v in process.push((x0, 0.3 + x0.square()), s32, t32))
+    exact = torch.stack(process.inverse((mean.double(), variance.double()), s32, t32))
+    ours = torch.stack(process.inverse((mean, variance), s32, t32))
     yield place.equal(f"float32 inverse, {where}", exact, ours, FLOAT32, largest=True)
 
 
@@ -171,9 +172,9 @@ def predicted(subject: Subject, place: Place, process: Gaussian, points: Tensor,
 
         yield place.sensitive(f"prediction = gradient of the log-marginal, t={t:g}", compared, (t,), TIGHT)
     x = process.marginal(points, 0.4).draw(NoiseSource(8, len(points)))
-    reversed_drift = process.generator(0.4).reversed(lambda y: oracle.log_marginal(y, 0.4)).local(x).drift
+    backward = cast(Local, process.generator(0.4).reversed(lambda y: oracle.log_marginal(y, 0.4)).local(x))
     drift = oracle.predicting(kind)(x, 0.4).local().drift
-    yield place.equal("reverse drift = reversed generator, t=0.4", reversed_drift, drift, TIGHT)
+    yield place.equal("reverse drift = reversed generator, t=0.4", backward.drift, drift, TIGHT)
 
 
 @guarded("reverse kernel of Gaussian data")

@@ -13,7 +13,7 @@ from torch import Tensor
 from unnoise.generators import Generator
 from unnoise.noise import NoiseSource
 from unnoise.processes import Process
-from unnoise.shapes import Tree
+from unnoise.shapes import Clock, Tree
 from unnoise.tree import batch_size, leaves, map_leaves
 from unnoise.verify.generators import wave
 from unnoise.verify.guard import guarded
@@ -67,7 +67,7 @@ def _bayes(process: Process, place: Place, x0: Tree, s: float, t: float) -> Iter
 def _one(process: Process, x0: Tree, t: float) -> tuple[Callable[..., Tensor], Tree]:
     """log q(x | x_0) for one data point, at any states and time, and a few states drawn from it."""
 
-    def log_density(x: Tree, t: Tree = t) -> Tensor:
+    def log_density(x: Tree, t: Clock = t) -> Tensor:
         rows = batch_size(x)
         return process.marginal(map_leaves(lambda v: v[:1].expand(rows, *v.shape[1:]), x0), t).log_prob(x)
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from functools import singledispatch
+from typing import Any
 
 from unnoise.generators.kolmogorov import enumerable
 from unnoise.noise import NoiseSource
 from unnoise.processes import Gaussian, Process, Thinning
+from unnoise.shapes import AnyState
 from unnoise.spaces import tree_leaves
 from unnoise.tree import batch_size, pick
 from unnoise.verify.count_kernels import count_kernels
@@ -55,8 +57,8 @@ def product_kernels(subject: Subject) -> Iterator[Row]:
 def _product_at(subject: Subject, t: float) -> Iterator[Row]:
     process, oracle, place = subject.process, subject.oracle, Place(subject.name)
     x0 = subject.points
-    x_t = process.marginal(x0, t).draw(NoiseSource(11, batch_size(x0)))
-    total = sum(leaf.marginal(x0[name], t).log_prob(x_t[name]) for name, leaf in process.leaves.items())
+    x_t: AnyState = process.marginal(x0, t).draw(NoiseSource(11, batch_size(x0)))
+    total: Any = sum(leaf.marginal(x0[name], t).log_prob(x_t[name]) for name, leaf in process.leaves.items())
     yield place.equal(f"marginal multiplies over leaves, t={t:g}", total, process.marginal(x0, t).log_prob(x_t), TIGHT)
     exact = process.generator(t).reversed(lambda x: oracle.log_marginal(x, t)).local(x_t)
     for kind in subject.kinds:

@@ -32,7 +32,6 @@ from unnoise.processes import FiniteProcess, Gaussian, Masking, Product, RateMat
 from unnoise.processes.rate_matrices import nearest_neighbour
 from unnoise.samplers import Problem, Sampler
 from unnoise.schedules import Cosine, LinearBeta, Schedule
-from unnoise.shapes import Tree
 from unnoise.verify.law_matrices import marginal_matrix
 from unnoise.verify.sampler_laws import expectations, finite_law, integrals, moments
 
@@ -76,7 +75,7 @@ class PosteriorMean(AnyDenoiser):
         self.process = self.gaussian = process
         self.variance = variance
 
-    def forward(self, x_t: Tree, t: Tree, /, **condition) -> Clean:
+    def forward(self, x_t: Tensor, t: Tensor, /, **condition) -> Clean:
         if t.ndim and bool((t != t[0]).any()):  # rows with times of their own
             value = torch.cat([self.mean(x_t[i : i + 1], t[i]) for i in range(len(x_t))])
         else:
@@ -149,7 +148,7 @@ class MemoisedOracle(AnyDenoiser):
         self.place[(self.points * self.scale).sum(1)] = torch.arange(len(self.points))
         self.known: dict[float, Any] = {}  # many methods ask at the same times
 
-    def forward(self, x_t: Tree, t: Tree, /, **condition):
+    def forward(self, x_t: Tensor, t: Tensor, /, **condition):
         at = float(t.reshape(-1)[0])
         told = self.known[at] if at in self.known else self.known.setdefault(at, self.oracle(self.points, at))
         return type(told)(told.value[self.place[(x_t * self.scale).sum(1)]], told.process, x_t, t)
@@ -189,7 +188,7 @@ class JointNormal(AnyDenoiser):
         self.process = self.product = Product(a=self.leaf, b=self.leaf)
         self.whole = PosteriorMean(Gaussian((2,), COSINE))
 
-    def forward(self, x_t: Tree, t: Tree, /, **condition):
+    def forward(self, x_t: dict[str, Any], t: Tensor, /, **condition):
         value = self.whole.mean(torch.cat([x_t["a"], x_t["b"]], 1), t.reshape(-1)[0])
         leaves: dict[str, Prediction] = {
             name: Clean(value[:, k : k + 1], self.leaf, x_t[name], t) for k, name in enumerate("ab")

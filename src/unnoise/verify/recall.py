@@ -15,7 +15,7 @@ from torch import Tensor
 from unnoise.noise import NoiseSource
 from unnoise.oracles import Oracle
 from unnoise.predictions import Prediction
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import Clock, Float, Tree
 from unnoise.tree import leaves
 
 NUMBERS = 30_000_000  # entries of the questions that are kept: 240 MB, and about as much for the answers
@@ -28,7 +28,7 @@ class Memo:
         self.kept: dict[tuple, list[tuple[list[Tensor], Any]]] = {}
         self.size = 0
 
-    def of(self, name: str, x: Tree, t: Tree, answer: Callable[[], Any]) -> Any:
+    def of(self, name: str, x: Tree, t: Clock, answer: Callable[[], Any]) -> Any:
         """The answer to a question that was asked before, else the answer now."""
         asked = [torch.as_tensor(part) for part in (*leaves(x), *leaves(t))]
         if any(part.requires_grad for part in asked):
@@ -57,16 +57,16 @@ class Recalled(Oracle):
         super().__init__(oracle.process, oracle.kinds, oracle.kernel)
         self.oracle, self.memo = oracle, Memo()
 
-    def native(self, x_t: Tree, t: Tree) -> Prediction:
+    def native(self, x_t: Tree, t: Clock) -> Prediction:
         return copy(self.memo.of("native", x_t, t, lambda: self.oracle.native(x_t, t)))  # some set what it is made of
 
     def log_prob(self, x0: Tree) -> Float[Tensor, "batch"]:
         return self.oracle.log_prob(x0)
 
-    def log_marginal(self, x_t: Tree, t: Tree) -> Float[Tensor, "batch"]:
+    def log_marginal(self, x_t: Tree, t: Clock) -> Float[Tensor, "batch"]:
         return self.memo.of("log_marginal", x_t, t, lambda: self.oracle.log_marginal(x_t, t))
 
-    def log_decode(self, x0: Tree, x_t: Tree, t: Tree) -> Float[Tensor, "batch"]:
+    def log_decode(self, x0: Tree, x_t: Tree, t: Clock) -> Float[Tensor, "batch"]:
         return self.memo.of("log_decode", {"x0": x0, "x_t": x_t}, t, lambda: self.oracle.log_decode(x0, x_t, t))
 
     def draw(self, noise: NoiseSource) -> Tree:

@@ -24,7 +24,7 @@ from unnoise.noise import NoiseSource
 from unnoise.oracles import Oracle
 from unnoise.processes import FiniteProcess
 from unnoise.samplers import Problem, Sampler
-from unnoise.shapes import Float, Tree
+from unnoise.shapes import AnyState, Float, Tree
 from unnoise.verify.branching import Layout, branches
 
 REACH, DEGREE = 7.0, 40  # numbers beyond REACH have no mass to speak of; degrees of the polynomials
@@ -64,7 +64,7 @@ def split(x: Float[Tensor, "rows d"], widths: dict[str, int] | None) -> Tree:
     return x if widths is None else dict(zip(widths, x.split(list(widths.values()), 1), strict=True))
 
 
-def joined(x: Tree) -> Float[Tensor, "rows d"]:
+def joined(x: AnyState) -> Float[Tensor, "rows d"]:
     return torch.cat(list(x.values()), 1) if isinstance(x, dict) else x
 
 

@@ -25,6 +25,7 @@ from unnoise.oracles import (
     poisson_mixture,
     table,
 )
+from unnoise.oracles.leaves import Leaf
 from unnoise.predictions import (
     Clean,
     Energy,
@@ -36,7 +37,7 @@ from unnoise.predictions import (
     Transition,
 )
 from unnoise.processes import Chain, FiniteProcess, Gaussian, Process, Product, Thinning
-from unnoise.shapes import Tree
+from unnoise.shapes import AnyState, Tree
 from unnoise.spaces import Finite
 from unnoise.verify.guard import Check
 from unnoise.verify.leaf_oracles import (
@@ -58,7 +59,7 @@ class Subject:
     oracle: Oracle
     kinds: tuple[Any, ...]  # every prediction that is not tied to a grid (dicts of them on a product)
     grid_kind: Any  # the one that is; None where there is none
-    points: Tree  # data points at which bounds are compared
+    points: AnyState  # data points at which bounds are compared
     cutoffs: tuple[float, ...] = (1e-3, 0.1)
     nodes: int = 64  # of the time quadrature
     late: float = 1.0  # its grading towards t = 1
@@ -150,7 +151,7 @@ def product_subject(process: Product, name: str) -> Subject:
 def _mixed_components(process: Product) -> tuple[Components, tuple[dict, ...]]:
     """A latent-class law on any tree of leaves: three components, independent leaves within each."""
 
-    def build(part: Process, source: NoiseSource) -> Tree:
+    def build(part: Process, source: NoiseSource) -> Tree[Leaf]:
         if part.leaves:
             return {key: build(leaf, source.at(key)) for key, leaf in part.leaves.items()}
         return leaf_oracle(part).components(source)

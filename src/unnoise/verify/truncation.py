@@ -37,11 +37,11 @@ def _(space: ProductSpace, last: int) -> Space:
     return ProductSpace(**{name: cut(part, last) for name, part in space.leaves.items()})
 
 
-def cut_local(data: Tree, x: Tree, space: Space, last: int) -> Tree:
+def cut_local(data: Tree[Local], x: Tree, space: Space, last: int) -> Tree[Local]:
     """A generator's data on the cut space: two rates of a count become a row over 0 ... last."""
     for path in counted(space):
         here = pick(x, path)
-        down, up = pick(data, path).log_rates.unsqueeze(-2).unbind(-1)
+        down, up = pick(data, path).log_rates.unsqueeze(-2).unbind(-1)  # type: ignore[union-attr]
         target, at = torch.arange(last + 1), here.unsqueeze(-1)
         nowhere = torch.full((*here.shape, last + 1), LOG_ZERO, dtype=torch.float64)
         rates = torch.where(target == at - 1, down, torch.where(target == at + 1, up, nowhere))

@@ -11,7 +11,7 @@ from unnoise.objectives import bound
 from unnoise.oracles import Oracle
 from unnoise.predictions import ContinuousPrediction, variances
 from unnoise.processes import Chain, Gaussian
-from unnoise.shapes import Tree
+from unnoise.shapes import Clock, Tree
 from unnoise.verify.bounds import DISCRETE, IDENTITY, prior_mismatch
 from unnoise.verify.gaussian_kernels import normal_data
 from unnoise.verify.guard import guarded
@@ -51,7 +51,7 @@ class _WithVariance(AnyDenoiser):
         super().__init__()
         self.oracle, self.process, self.variance = oracle.predicting(None, chain), chain, variance
 
-    def forward(self, x_t: Tree, t: Tree, /, **condition: Any) -> ContinuousPrediction:
+    def forward(self, x_t: Tree, t: Clock, /, **condition: Any) -> ContinuousPrediction:
         prediction = cast(ContinuousPrediction, self.oracle(x_t, t))
         prediction.variance = self.variance
         return prediction

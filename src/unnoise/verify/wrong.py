@@ -1,7 +1,7 @@
 """Wrong networks: an oracle's output plus a fixed random function of (x_t, t)."""
 
 from functools import singledispatch
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from unnoise.predictions import (
     Ratio,
     RawPosterior,
 )
-from unnoise.shapes import Tree
+from unnoise.shapes import Clock, Tree
 from unnoise.spaces import tree_leaves
 from unnoise.tree import pick
 
@@ -40,14 +40,14 @@ class Perturbed(AnyDenoiser):
         self.process, self.kinds = oracle.process, oracle.kinds
         self.oracle, self.scale, self.seed = oracle, scale, seed
 
-    def forward(self, x_t: Tree, t: Tree, /, **condition: Any) -> Prediction:
+    def forward(self, x_t: Tree, t: Clock, /, **condition: Any) -> Prediction:
         prediction = self.oracle(x_t, t, **condition)
         if isinstance(prediction, Energy):
             return self._perturb_energy(prediction)
         return perturb(prediction, self, x_t, NoiseSource(self.seed, 1))
 
     def _perturb_energy(self, prediction: Energy) -> Energy:
-        exact, t = prediction.function, prediction.t
+        exact, t = prediction.function, cast(Tensor, prediction.t)
         phase = NoiseSource(self.seed, 1).at("phase").uniform().item() * 6
 
         def wrong(x: Tree, rows: Tensor | None) -> Tensor:

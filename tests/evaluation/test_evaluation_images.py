@@ -12,7 +12,7 @@ import torch
 from unnoise.data.arrays import Array
 from unnoise.evaluation.images import Recogniser, controls, junk, pairs, pixels, shuffled, train_recogniser
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def bars(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
