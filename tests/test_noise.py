@@ -4,12 +4,15 @@ Every statistical check raises a false alarm with probability 1e-6 for a perfect
 it either always passes or always fails.  The same checks must fail on sources with one defect planted in each.
 """
 
+import ast
 from math import log, sqrt
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import unnoise as un
 from unnoise.noise import NoiseSource
 
 FALSE_ALARM = 1e-6
@@ -232,3 +235,31 @@ def test_few_numbers_are_those_of_many(shape, monkeypatch):
     few = source.uniform(shape), source.normal(shape, torch.float32)
     monkeypatch.setattr(NoiseSource, "_few", lambda self, count: False)
     assert torch.equal(few[0], source.uniform(shape)) and torch.equal(few[1], source.normal(shape, torch.float32))
+
+
+FIXED = {
+    "evaluation": "a figure is the same whenever it is asked for",
+    "verify": "laws of the library's own checks",
+}
+
+
+def seeded(folder):
+    """Functions whose seed is a number unless one is given, by the package they stand in."""
+    found = {}
+    for file in sorted(folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                names, defaults = [*node.args.posonlyargs, *node.args.args], node.args.defaults
+                pairs = [*zip(names[len(names) - len(defaults) :], defaults, strict=True)]
+                pairs += [*zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
+                values = [getattr(default, "value", None) for name, default in pairs if name.arg == "seed"]
+                if any(value is not None for value in values):
+                    found.setdefault(file.relative_to(folder).parts[0], []).append(node.name)
+    return found
+
+
+def test_without_a_seed_functions_are_fresh(tmp_path):
+    """Commands and configurations keep 0 (they are classes); functions that do not are listed with their reason."""
+    assert set(seeded(Path(un.__file__).parent)) == set(FIXED)
+    (tmp_path / "new.py").write_text("def f(x, seed=0): ...\ndef g(x, *, seed=3): ...\ndef h(x, seed=None): ...\n")
+    assert seeded(tmp_path) == {"new.py": ["f", "g"]}

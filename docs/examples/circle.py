@@ -15,7 +15,7 @@ import torch
 
 import unnoise as un
 from unnoise.laws import Law
-from unnoise.verify import Subject, subject_of
+from unnoise.verify import Operators, Subject, subject_of
 
 SPEED = 16.0  # v_t = SPEED t
 IMAGES = 2 * pi * torch.arange(-8, 9, dtype=torch.float64)
@@ -221,3 +221,9 @@ def _(process, name):
 
 def process():
     return Brownian()
+
+
+def operators():
+    """The generator with angles all around, for `unnoise verify --generator circle:operators`."""
+    x = around().unsqueeze(1)
+    return Operators(Brownian().generator(0.5), x, weights=torch.full((NODES,), 2 * pi / NODES, dtype=torch.float64))

@@ -44,3 +44,8 @@ def example(weights=(1.5, -0.5)):
     (one, two), (p, q) = (torch.tensor(values, dtype=torch.float64) for values in (means, probs))
     powers = p**w * q**v
     return Combined(weights, first, second), law(on, w * one + v * two, powers / powers.sum())
+
+
+def denoiser():
+    """The combination alone, for `unnoise verify --denoiser combined_denoiser:denoiser`."""
+    return example()[0]

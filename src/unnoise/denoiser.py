@@ -60,13 +60,13 @@ class AnyDenoiser(nn.Module):
     @property
     def dtype(self) -> torch.dtype:
         """Of its first parameter of floating point; float64 where it has none."""
-        first = _first_parameter(self)
+        first = first_parameter(self)
         return torch.float64 if first is None else first.dtype
 
     @property
     def device(self) -> torch.device:
         """Of its first parameter of floating point; the CPU where it has none."""
-        first = _first_parameter(self)
+        first = first_parameter(self)
         return torch.device("cpu") if first is None else first.device
 
     @property
@@ -96,7 +96,8 @@ def inner_denoisers(denoiser: nn.Module) -> list[AnyDenoiser]:
     return found
 
 
-def _first_parameter(denoiser: nn.Module) -> Tensor | None:
+def first_parameter(denoiser: nn.Module) -> Tensor | None:
+    """The first parameter of floating point, those of processes left out."""
     forward = {id(p) for part in denoiser.modules() if isinstance(part, Process) for p in part.parameters()}
     return next((p for p in denoiser.parameters() if p.dtype.is_floating_point and id(p) not in forward), None)
 

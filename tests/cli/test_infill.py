@@ -95,19 +95,29 @@ def gappy(rows, vector=1):
 
 def test_a_row_is_filled_alike_whatever_the_others_are():
     x, fixed = gappy(24)
-    whole, _ = fill(mixed(), x, fixed, steps=6, device="cpu")
-    small, _ = fill(mixed(), x, fixed, steps=6, device="cpu", batch=3)
-    cut, _ = fill(mixed(), *({k: v[:10] for k, v in tree.items()} for tree in (x, fixed)), steps=6, device="cpu")
+    whole, _ = fill(mixed(), x, fixed, steps=6, device="cpu", seed=0)
+    small, _ = fill(mixed(), x, fixed, steps=6, device="cpu", seed=0, batch=3)
+    cut, _ = fill(mixed(), *({k: v[:10] for k, v in tree.items()} for tree in (x, fixed)), steps=6, device="cpu", seed=0)
     other = {name: leaf.clone() for name, leaf in fixed.items()}
     for leaf in other.values():
         leaf[::2] = ~leaf[::2]
-    changed, _ = fill(mixed(), x, other, steps=6, device="cpu")
-    moved, _ = fill(mixed(), *({k: v.roll(1, 0) for k, v in tree.items()} for tree in (x, fixed)), steps=6, device="cpu")
+    changed, _ = fill(mixed(), x, other, steps=6, device="cpu", seed=0)
+    moved, _ = fill(
+        mixed(), *({k: v.roll(1, 0) for k, v in tree.items()} for tree in (x, fixed)), steps=6, device="cpu", seed=0
+    )
     for name, leaf in whole.items():
         assert torch.equal(leaf, small[name]) and torch.equal(leaf[:10], cut[name])
         assert torch.equal(leaf[1::2], changed[name][1::2])
         assert torch.equal(leaf[fixed[name]], x[name][fixed[name]])  # and what is known stays
         assert not torch.equal(leaf, moved[name].roll(-1, 0))  # another place draws other numbers
+
+
+def test_without_a_seed_a_fill_is_fresh_and_can_be_repeated():
+    x, fixed = gappy(24)
+    first, info = fill(mixed(), x, fixed, steps=4, device="cpu")
+    second, _ = fill(mixed(), x, fixed, steps=4, device="cpu")
+    again, _ = fill(mixed(), x, fixed, steps=4, device="cpu", seed=info.seed)
+    assert not torch.equal(first["b"], second["b"]) and all(torch.equal(first[name], again[name]) for name in first)
 
 
 def test_samples_are_keyed_by_the_rows_given():
@@ -130,7 +140,7 @@ def test_what_is_exact_and_what_is_not():
     fixed["a"] = torch.ones_like(fixed["a"])
     labels = conditioning(mixed(3).process, fixed, rounds=2)
     assert labels == dict.fromkeys("cb", "approximate: replacement, 2 rounds a step")
-    filled, info = fill(mixed(3), x, fixed, steps=4, device="cpu", rounds=2)
+    filled, info = fill(mixed(3), x, fixed, steps=4, device="cpu", seed=0, rounds=2)
     assert info.calls % 8 == 0 and all(torch.equal(filled[n][fixed[n]], x[n][fixed[n]]) for n in x)
     assert bool((filled["c"] < 3).all()) and not torch.equal(filled["b"], x["b"])
     whole = {"x": torch.ones(3, 2) > 0}

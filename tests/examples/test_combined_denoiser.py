@@ -1,12 +1,14 @@
 """The combined denoiser of the docs against the law that it is: bound, samples, and what it says of itself."""
 
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
 import torch
 
 import unnoise as un
+from unnoise.cli.verify import Verify
 
 PATH = Path(__file__).parents[2] / "docs" / "examples" / "combined_denoiser.py"
 spec = importlib.util.spec_from_file_location("combined_denoiser", PATH)
@@ -42,6 +44,16 @@ def test_what_it_says_of_itself():
     assert combined.passes == 2 and combined.dtype is torch.float64
     assert combined.kinds == {"size": un.Velocity, "colour": un.Posterior}
     assert combined.cutoff == combined.process.cutoff
+
+
+def test_unnoise_verify_takes_its_maker(monkeypatch, capsys):
+    monkeypatch.chdir(PATH.parent)
+    monkeypatch.syspath_prepend(str(PATH.parent))
+    assert Verify(denoiser="combined_denoiser:denoiser", json=True).run() == 0
+    rows = json.loads(capsys.readouterr().out)
+    told = {row["quantity"]: row["verdict"] for row in rows}
+    assert told.pop("bound and law of the model") == "not checked"
+    assert set(told.values()) == {"ok"} and "passes: evaluations of networks in one call" in told
 
 
 def test_the_page_shows_the_module():

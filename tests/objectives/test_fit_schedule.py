@@ -98,7 +98,7 @@ def test_the_variance_falls_and_the_mean_stays():
     x, schedule = data(), misshapen(Learned(high=HIGH, low=LOW, learn_ends=False))
     objective = un.Objective(Wrong(oracle_on(schedule)), times=un.Stratified())
     mean, before = moments(objective, x)
-    history = un.fit_schedule(objective, x, steps=140, batch=256)
+    history = un.fit_schedule(objective, x, steps=140, batch=256, seed=0)
     again, after = moments(objective, x)
     assert after < 0.4 * before, f"variance {before:.1f} -> {after:.1f}"
     assert abs(again - mean) < 5 * (before / 20_000) ** 0.5
@@ -119,7 +119,7 @@ def test_the_ends_lower_the_bound():
     some = x[:12]
     prior = oracle.process.prior_kl(some).mean().item()
     before = exact_bound(oracle, some, nodes=64).mean().item()
-    un.fit_schedule(objective, x, steps=80, batch=256)
+    un.fit_schedule(objective, x, steps=80, batch=256, seed=0)
     after = exact_bound(oracle, some, nodes=64).mean().item()
     truth = -oracle.log_prob(some).mean().item()
     assert prior > 0.4 and oracle.process.prior_kl(some).mean().item() < 0.2 * prior
@@ -158,14 +158,18 @@ def test_it_trains_the_schedules_and_nothing_else():
         assert parameter.grad is None and parameter.requires_grad, name
 
 
-def test_the_seed_decides():
+def test_the_seed_decides_and_none_is_a_fresh_one():
+    """Fresh ones come from torch's generator, so that they can be repeated by its seed too."""
     ends = []
-    for seed in (0, 0, 1):
+    for seed in (0, 0, 1, None, None, None):
+        if len(ends) in (3, 5):
+            torch.manual_seed(4)
         schedule = Learned(hidden=3)
         objective = un.Objective(un.Denoiser(Shrink(), un.Gaussian((1,), schedule), un.Clean), times=un.Stratified())
         un.fit_schedule(objective, data(50), steps=3, batch=8, seed=seed)
         ends.append(torch.cat([p.detach().flatten() for p in schedule.parameters()]))
     assert torch.equal(ends[0], ends[1]) and not torch.equal(ends[0], ends[2])
+    assert not torch.equal(ends[3], ends[0]) and not torch.equal(ends[3], ends[4]) and torch.equal(ends[3], ends[5])
 
 
 def learned_objective(**options):

@@ -54,7 +54,7 @@ def test_the_parts_of_the_pages_pass(option, monkeypatch, capsys):
     assert sum(row["verdict"] == "ok" for row in rows) >= 3
 
 
-@pytest.mark.parametrize("path", ["sphere:operators", "jump_leaf:operators"])
+@pytest.mark.parametrize("path", ["circle:operators", "sphere:operators", "jump_leaf:operators"])
 def test_generators_on_spaces_of_ones_own(path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "examples"))
     rows = list(OWN["generator"](path, False))

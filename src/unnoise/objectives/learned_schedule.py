@@ -71,13 +71,13 @@ def fit_schedule(
     steps: int = 300,
     batch: int = 256,
     lr: float = 0.1,
-    seed: int = 0,
+    seed: int | None = None,
     condition: Condition | None = None,
 ) -> dict[str, Float[Tensor, "steps"]]:
     """Train the learned schedules of the objective's process, and nothing else, on batches drawn from the data.
 
     Adam, with a rate that falls to 0.  Returns what each step saw in its batch: the mean `bound` in nats, and the `variance`
-    of the diffusion term.
+    of the diffusion term.  Without a seed rows and noise are fresh.
     """
     schedules = _learned(objective)
     data = objective.denoiser.process.space.check(data, "data")
@@ -90,7 +90,8 @@ def fit_schedule(
     ends: list[nn.Parameter] = [p for schedule in schedules for p in schedule.ends()]
     interior: list[nn.Parameter] = [p for schedule in schedules for p in schedule.interior()]
     optimiser = torch.optim.Adam([*ends, *interior], lr=lr)
-    source, bounds, variances = NoiseSource(seed, batch, leaf.device), [], []
+    source = NoiseSource.fresh(batch, leaf.device) if seed is None else NoiseSource(seed, batch, leaf.device)
+    bounds, variances = [], []
     for step in range(steps):
         noise = source.at(step)
         rows = (noise.at("rows").uniform() * leaf.shape[0]).long()

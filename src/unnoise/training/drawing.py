@@ -23,6 +23,7 @@ from unnoise.samplers import (
 )
 from unnoise.samplers.registry import choices
 from unnoise.samplers.replacement import ROUNDS, Replacement
+from unnoise.samplers.sample import seed_of
 from unnoise.shapes import AnyState, Tree
 from unnoise.training.leaf_kinds import named_leaves
 from unnoise.tree import batch_size, join, map_leaves, put_rows
@@ -55,14 +56,14 @@ def draw(
     sampler: Sampler | None = None,
     steps: int | None = None,
     calls: int | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     batch: int = 1024,
     device: str = "auto",
     given: dict[str, str] | None = None,
     progress: bool = False,
 ) -> tuple[Tree, Info]:
-    """n samples on the CPU, and what they took."""
-    where = device_of(device)
+    """n samples on the CPU, and what they took; without a seed they are fresh, of `info.seed`."""
+    where, seed = device_of(device), seed_of(seed)
     denoiser = denoiser.to(where)
     if batch < 1:
         raise ValueError(f"batch = {batch}: at least one is needed")
@@ -75,7 +76,7 @@ def draw(
     known = format.given(given) if given else {}
     if known:
         plan = Plan(_holding(plan.sampler, denoiser, list(known)), plan.steps)
-    total, parts = Info(), []
+    total, parts = Info(seed=seed), []
     for first in tqdm(range(0, n, batch), unit="batch", disable=not progress or n <= batch, leave=False):
         count = min(batch, n - first)
         options: dict[str, Any] = {"sampler": plan.sampler, "seed": seed, "first": first}
@@ -110,21 +111,22 @@ def fill(
     denoiser: Denoiser,
     x: Tree,
     fixed: Tree,
-    seed: int = 0,
+    seed: int | None = None,
     steps: int | None = None,
     device: str = "auto",
     batch: int = 1024,
     rounds: int = ROUNDS,
 ) -> tuple[Tree, Info]:
-    """Draw what is not known, given what is; `conditioning` says how.  A row's draw depends on seed, place and row alone.
+    """Draw what is not known, given what is; `conditioning` says how.  A row's draw depends on seed, place and row alone;
+    without a seed it is fresh, of `info.seed`.
 
     Exactly where a masked leaf has gaps, and where leaves of numbers in a product are known or not as a whole: those stand
     at time 0, and rows that know the same of them are drawn together.  Else by `Replacement`, in more steps.
     """
-    where, process = device_of(device), denoiser.process
+    where, process, seed = device_of(device), denoiser.process, seed_of(seed)
     denoiser = denoiser.to(where)
     plan = default_sampler(process, steps)
-    total, places, found = Info(), [torch.zeros(0, dtype=torch.int64)], [some_rows(x, slice(0))]
+    total, places, found = Info(seed=seed), [torch.zeros(0, dtype=torch.int64)], [some_rows(x, slice(0))]
     for pattern, rows in _patterns(process, fixed).items():
         approximate = PARTLY in pattern
         count = (steps or 2 * plan.steps) if approximate and not process.leaves else plan.steps

@@ -216,13 +216,20 @@ HANDLERS: dict[str, Callable] = {
 }
 
 
+class TooManyBranches(ValueError):
+    """There are more outcomes than are agreed to be laid out."""
+
+
 def branches(
-    run: Callable[[NoiseSource, Tree], Tree], x: Tree, layout: Layout
+    run: Callable[[NoiseSource, Tree], Tree], x: Tree, layout: Layout, most: int | None = None
 ) -> tuple[AnyState, Float[Tensor, "states copies"]]:
-    """All outcomes of `run(noise, x)`: leaves [states, copies, ...], and their probabilities."""
+    """All outcomes of `run(noise, x)`: leaves [states, copies, ...], and their probabilities; at most so many rows."""
     starts = batch_size(x)
     ledger, out = laid_out(run, x, layout)
     while ledger.grown:
+        rows = starts * prod(layout.values())
+        if most is not None and rows > most:
+            raise TooManyBranches(f"{rows} outcomes, more than {most}")
         ledger, out = laid_out(run, x, layout)
     split = map_leaves(lambda leaf: leaf.reshape(starts, ledger.copies, *leaf.shape[1:]), out)
     return split, ledger.weight().reshape(starts, ledger.copies)

@@ -11,6 +11,8 @@ nothing is integrated):
 Where the points are all there are, or come with weights of a sum over the space, also the duality
 
     sum q L phi = sum phi L* q,    sum L* q = 0.
+
+And a step of `FromGenerator` has the order that it states on the space (`verify.generator_moves`).
 """
 
 from collections.abc import Callable, Iterator
@@ -25,6 +27,7 @@ from unnoise.generators.kolmogorov import enumerable, states
 from unnoise.noise import NoiseSource
 from unnoise.shapes import Tree
 from unnoise.tree import batch_size, leaves
+from unnoise.verify.generator_moves import move_checks
 from unnoise.verify.guard import guarded
 from unnoise.verify.load import load
 from unnoise.verify.rows import Place, Row
@@ -68,6 +71,7 @@ def generator_checks(given: Operators, place: Place) -> Iterator[Row]:
         yield from _reverses(given, place, phi, log_q, f"function {k}")
     yield from _law(given, place, log_q)
     yield from _dual(given, place, tests[0], log_q)
+    yield from move_checks(given.generator, given.points, place, tests)
 
 
 def wave(seed: int, size: float = 1.0) -> Function:

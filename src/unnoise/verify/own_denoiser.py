@@ -2,7 +2,7 @@
 
 On a space whose states can be listed the law that the model really has is computed (`Enumeration`), and held against its
 bound and against what it draws.  On any space: a row's prediction is that of the row alone, and a number for the time means
-that time for every row.
+that time for every row; and what it says of itself is so (`verify.denoiser_answers`).
 """
 
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ from unnoise.samplers import Ancestral, sample
 from unnoise.shapes import Tree
 from unnoise.spaces import tree_leaves
 from unnoise.tree import batch_size, map_leaves, pick
+from unnoise.verify.denoiser_answers import LISTED, a_time, answer_rows, points
 from unnoise.verify.guard import guarded
 from unnoise.verify.load import load
 from unnoise.verify.own_sampler import DRAWS, chi_square
 from unnoise.verify.rows import Place, Row
 
-LISTED = 2000  # states of which all are visited
 STEPS = 8
 EXACT, SINGLE = 1e-6, 1e-4  # nats, of a model in float64 and in lower precision
 
@@ -35,6 +35,7 @@ def denoiser_rows(path: str, thorough: bool = False) -> Iterator[Row]:
     for part in denoiser.parameters():
         part.requires_grad_(False)
     process, place = denoiser.process, Place(path)
+    yield from answer_rows(denoiser, place)
     yield from _rows(denoiser, place)
     yield from _time(denoiser, place)
     if not enumerable(process.state_space):
@@ -48,22 +49,13 @@ def denoiser_rows(path: str, thorough: bool = False) -> Iterator[Row]:
         yield from _drawn(denoiser, place)
 
 
-def _points(denoiser: AnyDenoiser) -> Tree:
-    """States to ask at: all of them, or some of the prior's."""
-    space = denoiser.process.state_space
-    if enumerable(space) and batch_size(states(space)) <= LISTED:
-        return states(space)
-    return sample(denoiser, 8, steps=1, sampler=Ancestral(), seed=70, start=1.0, end=0.9)[0]
-
-
-def _said(denoiser: AnyDenoiser, x: Tree, t: Tensor) -> list[Tensor]:
+def _said(denoiser: AnyDenoiser, x: Tree, t: Tensor, few: Tree) -> list[Tensor]:
     """What a denoiser says of the reverse process, as numbers: the drift of each leaf and its rates; of a chain, the
-    probabilities of a few states after one step."""
+    probabilities (or densities) of a few states after one step."""
     process, prediction, out = denoiser.process, denoiser(x, t), list[Tensor]()
     if process.grid is not None:
         law = prediction.step(process.before(t.expand(batch_size(x))))  # type: ignore[operator]
-        few = map_leaves(lambda v: v[:6], states(process.state_space)) if enumerable(process.state_space) else x
-        for i in range(min(6, batch_size(few))):
+        for i in range(batch_size(few)):
             point = map_leaves(lambda v, i=i: v[i : i + 1].expand(batch_size(x), *v.shape[1:]), few)
             out.append(law.log_prob(point).double().exp())
         return out
@@ -80,20 +72,27 @@ def _precision(denoiser: AnyDenoiser) -> float:
     return EXACT if kinds <= {torch.float64} else SINGLE
 
 
+def _few(x: Tree) -> Tree:
+    return map_leaves(lambda v: v[:6], x)
+
+
 @guarded("predictions in batches")
 def _rows(denoiser: AnyDenoiser, place: Place) -> Iterator[Row]:
-    x = _points(denoiser)
+    x = points(denoiser)
+    few = _few(x)
     rows = batch_size(x)
     times = denoiser.process.grid
     t = 0.2 + 0.6 * NoiseSource(71, rows).uniform() if times is None else times[1:][torch.arange(rows) % (len(times) - 1)]
-    whole = _said(denoiser, x, t)
+    whole = _said(denoiser, x, t, few)
     turned = torch.arange(rows - 1, -1, -1)
-    others = _said(denoiser, map_leaves(lambda v: v[turned], x), t[turned])
+    others = _said(denoiser, map_leaves(lambda v: v[turned], x), t[turned], few)
     for name, again, back in (("in another order", others, turned), ("alone", None, None)):
         gaps = []
         for k, value in enumerate(whole):
             if again is None:
-                one = [_said(denoiser, map_leaves(lambda v, i=i: v[i : i + 1], x), t[i : i + 1])[k] for i in (0, rows // 2)]
+                one = [
+                    _said(denoiser, map_leaves(lambda v, i=i: v[i : i + 1], x), t[i : i + 1], few)[k] for i in (0, rows // 2)
+                ]
                 gaps += [_gap(value[i : i + 1], v) for i, v in zip((0, rows // 2), one, strict=True)]
             else:
                 gaps.append(_gap(value, again[k][back]))
@@ -106,10 +105,9 @@ def _gap(a: Tensor, b: Tensor) -> Tensor:
 
 @guarded("one time for all rows")
 def _time(denoiser: AnyDenoiser, place: Place) -> Iterator[Row]:
-    x, times = _points(denoiser), denoiser.process.grid
-    t = torch.tensor(0.6 if times is None else float(times[(len(times) + 1) // 2]), dtype=torch.float64)
+    x, t = points(denoiser), a_time(denoiser)
     each = t.expand(batch_size(x))
-    gaps = [_gap(a, b) for a, b in zip(_said(denoiser, x, each), _said(denoiser, x, t), strict=True)]
+    gaps = [_gap(a, b) for a, b in zip(*(_said(denoiser, x, time, _few(x)) for time in (each, t)), strict=True)]
     yield place.equal("one t for all = that time for every row", 0.0, torch.stack(gaps).max(), _precision(denoiser))
 
 
