@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import sqrt
 from multiprocessing import get_context
 from pathlib import Path
@@ -81,7 +81,9 @@ def put(mutant: Mutant) -> dict[str, Any] | None:
     if time.time() > Bench.end:
         return None
     Bench.trials += 1
-    return trial(Bench.tree, mutant, Bench.tests.covering(mutant), Bench.limit, Bench.trials).row(mutant)
+    before, after = mutant.lines((Bench.tree / mutant.path).read_bytes())
+    outcome = trial(Bench.tree, mutant, Bench.tests.covering(mutant), Bench.limit, Bench.trials)
+    return {"name": mutant.name, "before": before, "after": after, **asdict(outcome), **asdict(mutant)}
 
 
 # --- the whole
@@ -132,10 +134,16 @@ def report(rows: list[dict[str, Any]], seed: int) -> dict[str, Any]:
     }
 
 
+def diff(row: dict[str, Any]) -> str:
+    return "".join(
+        f"\n    {sign} {line}" for sign, text in (("-", "before"), ("+", "after")) for line in row[text].splitlines()
+    )
+
+
 def told(said: dict[str, Any]) -> str:
     lines = [
-        f"{row['verdict']:9} {row['tests']:4} of {row['covering']:4} tests  {row['path']}:{row['line']}  {row['what']}\n"
-        f"    - {row['old']}\n    + {row['new']}"
+        f"{row['verdict']:9} {row['tests']:4} of {row['covering']:4} tests  {row['path']}:{row['line']}  {row['what']}"
+        + diff(row)
         for row in said["survivors"]
     ]
     low, high = said["interval"]
@@ -163,6 +171,9 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> dict[str, Any]:
     options = parsed(arguments)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # an accelerator cannot be shared by processes that are forked
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in paths if path)
     end = time.time() + 60 * options.minutes
     folder = options.out.resolve() / digest(options.root, options.tests)
     mutants = chosen(options.root, options.only, options.count, options.seed, options.controls)

@@ -78,6 +78,7 @@ def test_the_tool_kills_and_reports(toy):
     assert rows[2, "constant", "0.25"]["verdict"] == "survived"  # RATE is multiplied by 0: the same program
     assert said["killed"] + said["survived"] + said["uncovered"] == said["mutants"] and not said["unknown"]
     assert {(row["line"], row["what"]) for row in said["survivors"]} >= {(2, "constant"), (13, "operator")}
+    assert "    -     return x + 1\n    +     return (x - 1)\n" in done.stdout
     low, high = said["interval"]
     assert low < said["share"] < high and f"killed {said['share']:.1%}" in done.stdout
     again = subprocess.run(command, capture_output=True, text=True, timeout=240)  # goes on, with nothing left

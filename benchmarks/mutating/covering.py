@@ -5,8 +5,11 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mutating.sites import Mutant
 
@@ -39,6 +42,14 @@ def collect(root: Path, folder: Path, workers: int, options: list[str], seconds:
     return True
 
 
+def rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """What the tests that were run have written, but for a line that was cut short."""
+    for file in sorted(folder.glob("*.jsonl")):
+        for line in file.read_text().splitlines():
+            with suppress(json.JSONDecodeError):
+                yield json.loads(line)
+
+
 @dataclass
 class Map:
     """Tests by the time they take, and the lines of each."""
@@ -47,9 +58,7 @@ class Map:
 
     @classmethod
     def read(cls, folder: Path) -> "Map":
-        lines = [line for file in sorted(folder.glob("*.jsonl")) for line in file.read_text().splitlines()]
-        tests = [json.loads(line) for line in lines]
-        by_time = sorted(tests, key=lambda test: (test["seconds"], test["test"]))
+        by_time = sorted(rows(folder), key=lambda test: (test["seconds"], test["test"]))
         return cls([(t["test"], t["seconds"], {p: int(bits, 16) for p, bits in t["lines"].items()}) for t in by_time])
 
     def covering(self, mutant: Mutant) -> list[tuple[str, float]]:

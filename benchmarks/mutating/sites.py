@@ -39,6 +39,12 @@ class Mutant:
     def applied(self, source: bytes) -> bytes:
         return source[: self.start] + self.new.encode() + source[self.end :]
 
+    def lines(self, source: bytes) -> tuple[str, str]:
+        """The lines that it stands in, before and after."""
+        first, last = source.rfind(b"\n", 0, self.start) + 1, source.find(b"\n", self.end)
+        head, tail = source[first : self.start].decode(), source[self.end : last].decode()
+        return head + self.old + tail, head + self.new + tail
+
 
 class _Walk(ast.NodeVisitor):
     def __init__(self, path: str, source: bytes):

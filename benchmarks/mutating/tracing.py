@@ -18,6 +18,8 @@ from types import CodeType, FrameType
 
 import pytest
 
+from mutating.covering import rows
+
 FOLDER, SOURCE = Path(os.environ["MUTANTS_MAP"]), str(Path.cwd() / "src") + os.sep
 
 
@@ -86,12 +88,8 @@ LINES = Monitored() if hasattr(sys, "monitoring") else Traced()
 FAILED: set[str] = set()
 
 
-def known() -> set[str]:
-    return {json.loads(line)["test"] for file in FOLDER.glob("*.jsonl") for line in file.read_text().splitlines()}
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    before = known()
+    before = {row["test"] for row in rows(FOLDER)}
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in before])
     items[:] = [item for item in items if item.nodeid not in before]
 
@@ -105,7 +103,7 @@ def pytest_runtest_protocol(item: pytest.Item):
     if item.nodeid not in FAILED:
         said = {"test": item.nodeid, "seconds": round(time.perf_counter() - began, 3), "lines": LINES.bits()}
         with (FOLDER / f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.jsonl").open("a") as file:
-            file.write(json.dumps(said) + "\n")
+            file.write("\n" + json.dumps(said))  # so that a line that was cut short stands alone
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from mutating.sites import Mutant
 HEAVY = ("torch", "numpy", "scipy.stats", "pandas", "accelerate", "beartype", "pytest")  # plugins it must import itself
 LEFT = shutil.ignore_patterns(".git", ".venv*", "out", "carry", "__pycache__", "*.egg-info", ".*_cache")
 TIMES, LEAST = 10.0, 5.0  # a test may take so many times its time, and so many seconds at least
-BROKEN = 3  # the status of pytest when it breaks itself
+BROKEN = (3, 4, 5)  # pytest breaks itself, or finds no test
 CLOCK = 1_000_000_000  # date of the first change, in seconds
 
 
@@ -32,9 +32,6 @@ class Outcome:
     tests: int = 0  # that were run, of
     covering: int = 0
     seconds: float = 0.0
-
-    def row(self, mutant: Mutant) -> dict[str, Any]:
-        return {**asdict(self), "name": mutant.name, **asdict(mutant)}
 
 
 class Slow(BaseException):
@@ -128,7 +125,7 @@ def trial(tree: Path, mutant: Mutant, covering: list[tuple[str, float]], limit: 
         sys.stdout.flush()
         child = os.fork()
         if child == 0:
-            status = BROKEN
+            status = BROKEN[0]
             try:
                 status = run(tree, tests, said)
             except BaseException:
@@ -140,6 +137,6 @@ def trial(tree: Path, mutant: Mutant, covering: list[tuple[str, float]], limit: 
     finally:
         file.write_bytes(source)
         os.utime(file, (CLOCK + 2 * number + 1, CLOCK + 2 * number + 1))
-    verdict = {0: "survived", BROKEN: "unknown", 4: "unknown", 5: "unknown"}.get(-1 if status is None else status, "killed")
     by = said.read_text() or ("time" if status is None else f"status {status}" if status else "")
+    verdict = "survived" if status == 0 else "unknown" if status in BROKEN and not said.read_text() else "killed"
     return Outcome(verdict, by, len(tests), len(covering), round(time.perf_counter() - began, 2))
