@@ -5,7 +5,7 @@ export PIP_CONSTRAINT := constraints/dev.txt
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test conformance campaign bench bench-families bench-samplers pictures lint clean
+.PHONY: setup demo test conformance campaign mutants bench bench-families bench-samplers pictures lint clean
 setup: .venv/.ready
 
 .venv/.ready: pyproject.toml constraints/dev.txt
@@ -31,6 +31,9 @@ conformance: setup
 
 campaign: setup
 	$(BIN)/pytest -n auto --dist worksteal -m campaign
+
+mutants: setup
+	$(BIN)/python benchmarks/mutants.py
 
 bench: bench-families
 	$(BIN)/python benchmarks/bound_speed.py

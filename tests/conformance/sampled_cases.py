@@ -1,9 +1,9 @@
 """Cases of drawn laws: a data law, a process, a sampler, how many steps, and what the draws are compared with.
 
-A case draws DRAWS samples and gives one p-value, of the null hypothesis that they have the law of the data (or, where the
-run ends at t > 0, of x_t).  Categories, counts and binned mixed states: Pearson's chi-square.  Numbers: Kolmogorov-Smirnov
-by the Dvoretzky-Kiefer-Wolfowitz inequality with Massart's constant, p <= 2 exp(-2 n D^2), for each coordinate and some
-projections; the smallest p, times how many they are.
+A case draws `rows` samples, DRAWS unless told, and gives one p-value, of the null hypothesis that they have the law of the
+data (or, where the run ends at t > 0, of x_t).  Categories, counts and binned mixed states: Pearson's chi-square.  Numbers:
+Kolmogorov-Smirnov by the Dvoretzky-Kiefer-Wolfowitz inequality with Massart's constant, p <= 2 exp(-2 n D^2), for each
+coordinate and some projections; the smallest p, times how many they are.
 
 A method with steps has a law of its own.  `gap`, computed by `sampled_gaps`, is how far that is from what the draws are
 compared with, in units of what this many draws can see, and is below 1 in every case:
@@ -39,12 +39,12 @@ UNIT = 3 * sqrt(DRAWS)  # of gaps between distribution functions
 
 def chi_square(counts: Tensor, law: Tensor, gap: float) -> float:
     """The p-value; cells that expect fewer than 10 are one, and what cannot be must not be seen."""
-    law = law / law.sum()
+    law, rows = law / law.sum(), int(counts.sum())
     if float(counts[law < 1e-15].sum()) > 0:
         return 0.0
-    few = DRAWS * law < 10
+    few = rows * law < 10
     counts, law = (torch.cat([v[~few], v[few].sum().reshape(1)]) for v in (counts.double(), law))
-    counts, expected = counts[law > 0], DRAWS * law[law > 0]
+    counts, expected = counts[law > 0], rows * law[law > 0]
     return upper(((counts - expected).square() / expected).sum(), len(expected) - 1, gap)
 
 
@@ -61,12 +61,12 @@ def kolmogorov_smirnov(columns: list[Tensor], gap: float) -> float:
     for u in columns:
         u, grid = u.double().sort().values, torch.arange(len(u), dtype=torch.float64) / len(u)
         worst = max(worst, float((u - grid).max()), float((grid + 1 / len(u) - u).max()))
-    return min(1.0, len(columns) * 2 * exp(-2 * DRAWS * max(0.0, worst - gap / UNIT) ** 2))
+    return min(1.0, len(columns) * 2 * exp(-2 * len(u) * max(0.0, worst - gap / UNIT) ** 2))
 
 
-def noncentrality(found: Tensor, law: Tensor) -> float:
+def noncentrality(found: Tensor, law: Tensor, rows: int = DRAWS) -> float:
     assert float(found[law < 1e-15].sum()) < 1e-12, "the method leaves states that cannot be"
-    return float(DRAWS * ((found - law).square() / law)[law >= 1e-15].sum())
+    return float(rows * ((found - law).square() / law)[law >= 1e-15].sum())
 
 
 @dataclass
@@ -80,6 +80,7 @@ class Case:
     end: float | None = None
     prior: bool = True  # is the law at `start`; otherwise the run starts from noised data
     grid: Any = None
+    rows: int = DRAWS
 
     @property
     def process(self):
@@ -98,12 +99,12 @@ class Case:
         return grid_of(self.denoiser, self.steps, self.grid, self.start, self.end)
 
     def draw(self, seed: int = 0, sampler: Sampler | None = None, denoiser: AnyDenoiser | None = None):
-        """DRAWS samples, by this method and denoiser if no other is given."""
+        """Samples, by this method and denoiser if no other is given."""
         ends = {} if self.start == 1.0 and self.end is None else {"start": self.start, "end": self.end}
         if self.prior:
-            given = {"n": DRAWS}
+            given = {"n": self.rows}
         else:
-            noise = NoiseSource(seed + 1000, DRAWS)
+            noise = NoiseSource(seed + 1000, self.rows)
             x0 = self.oracle.draw(noise.at("data"))
             given = {"x": self.process.marginal(x0, self.start).draw(noise.at("noised"))}
         method = sampler or self.sampler
@@ -161,7 +162,7 @@ class Table(Case):
             found = remasked_law(self.sampler, self.denoiser, self.times, law, points)
         else:
             found = forced_law(self.like or self.sampler, self.denoiser, self.times, law, points, self.draws)
-        gap = noncentrality(found, self.target(self.last))
+        gap = noncentrality(found, self.target(self.last), self.rows)
         assert not self.exact or gap < 1e-10
         return gap
 
@@ -265,9 +266,9 @@ class Counted(Case):
         points = torch.arange(self.MOST + 1).unsqueeze(1)
         law = self.process.prior(len(points)).log_prob(points).exp() if self.prior else self.target(self.start)
         found = forced_law(self.sampler, self.denoiser, self.times, law, points, self.draws)
-        target, enough = self.target(self.last), DRAWS * self.target(self.last) >= 10  # as the statistic pools them
+        target, enough = self.target(self.last), self.rows * self.target(self.last) >= 10  # as the statistic pools them
         pooled = [torch.cat([v[enough], v[~enough].sum().reshape(1)]) for v in (found, target)]
-        return noncentrality(*pooled)
+        return noncentrality(*pooled, self.rows)
 
 
 @dataclass
@@ -300,4 +301,4 @@ class Mixed(Case):
     def gap(self) -> float:
         nodes, _, law = self.cells
         found = line_law(self.sampler, self.oracle, self.times, self.masses(nodes, self.start), nodes, product_state=True)
-        return noncentrality(self.binned(found), self.binned(law))
+        return noncentrality(self.binned(found), self.binned(law), self.rows)

@@ -5,7 +5,7 @@ order-1 methods on coordinates that depend on each other only mildly, since that
 """
 
 import torch
-from sampled_cases import Case, Counted, Mixed, Number, Table
+from sampled_cases import DRAWS, Case, Counted, Mixed, Number, Table
 
 import unnoise as un
 from unnoise.samplers import (
@@ -142,7 +142,7 @@ CASES: dict[str, Case] = {
     "one birth-death, ancestral": one("birth-death", Ancestral(), 4, **OWN),
     "one mixture, ancestral": one("mixture", Ancestral(), 4),
     "one matrices, own steps": one("matrices", Ancestral(), 8, **OWN),
-    "one matrices, sub-grid": one("matrices", Ancestral(), 3, **OWN),
+    "one matrices, sub-grid": one("matrices", Ancestral(), 3, rows=8 * DRAWS, **OWN),  # its last step does little
     "one absorbing, own steps": one("absorbing", Ancestral(), 8),
     "one absorbing, sub-grid": one("absorbing", Ancestral(), 3),
     "one chain, own steps": one("chain", Ancestral(), 8),

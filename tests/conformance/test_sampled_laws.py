@@ -1,4 +1,4 @@
-"""What samplers draw has the law of the data: 50,000 samples of every process and sampler, by chi-square or
+"""What samplers draw has the law of the data: 50,000 samples or more of every process and sampler, by chi-square or
 Kolmogorov-Smirnov.
 
 False alarms: each of the TESTS tests rejects a right law with probability 2e-5/TESTS at most, so that all of them together
@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from sampled_cases import DRAWS, upper
+from sampled_cases import DRAWS, noncentrality, upper
+from sampled_gaps import forced_law
 from sampled_registry import CASES, LEVEL, TESTS
 
 import unnoise as un
@@ -128,6 +129,16 @@ def test_a_skipped_last_step_is_rejected(name, monkeypatch):
     settled(name)
     monkeypatch.setattr(base.Stepping, "run", run)
     assert rejected(name)
+
+
+@pytest.mark.parametrize("name", SHORT[:3])
+def test_there_are_draws_enough_to_miss_a_last_step(name):
+    """The computed law without it is so far off that the statistic falls below its bar with probability 3e-6 at most."""
+    case = CASES[name]
+    points = case.process.state_space.states()
+    law = case.process.prior(len(points)).log_prob(points).exp() if case.prior else case.target(case.start)
+    short = forced_law(case.sampler, case.denoiser, case.times[:-1], law, points, case.draws)
+    assert noncentrality(short, case.target(case.last), case.rows) > 100
 
 
 @pytest.mark.parametrize("name", ["masking, reveal", "one masking, reveal"])

@@ -89,6 +89,18 @@ def test_tails_are_clipped_or_go_on():
     np.testing.assert_allclose(free.decode(free.encode(np.array([-2.0, 11.5]))), [-2.0, 11.5])
 
 
+def test_beyond_the_range_the_last_slope_goes_on():
+    """Three values, unevenly apart: the line through the last two of them on either side, both ways."""
+    values, z = np.array([0.0, 1.0, 5.0]), _scores(3)
+    free = Quantiles.fit(values, clip=False)
+    slopes = np.array([1.0 / (z[1] - z[0]), 4.0 / (z[2] - z[1])])
+    outside = np.array([-1.5, 7.0])
+    scores = np.array([z[0] - 1.5 / slopes[0], z[2] + 2.0 / slopes[1]])
+    np.testing.assert_allclose(free.encode(outside), scores, rtol=1e-12)
+    np.testing.assert_allclose(Quantiles.fit(values).encode(outside), scores, rtol=1e-12)
+    np.testing.assert_allclose(free.decode(scores), outside, rtol=1e-12)
+
+
 def test_one_value():
     q = Quantiles.fit(np.array([3.5]))
     assert q.decode(np.array([-1.0, 0.0, 2.0])).tolist() == [3.5] * 3 and q.encode(np.array([3.5])).tolist() == [0.0]

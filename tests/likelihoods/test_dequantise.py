@@ -192,6 +192,41 @@ def test_through_the_flow():
     assert torch.equal(value, alone)
 
 
+SIX, SHARED, OWN = 6, 0.9, 0.2  # coordinates x_i = SHARED z + OWN e_i
+
+
+def log_mass_of_six(k: Tensor, cutoff: float) -> Tensor:
+    """log P at the cutoff of Linear: given z the coordinates are independent, and z is summed over a fine grid."""
+    z = torch.linspace(-8, 8, 4001, dtype=torch.float64).reshape(-1, 1, 1)
+    shared, own = SHARED * (1 - cutoff), ((OWN * (1 - cutoff)) ** 2 + cutoff**2) ** 0.5
+    low = LOW + WIDTH * k.double()
+    inside = torch.special.ndtr((low + WIDTH - shared * z) / own) - torch.special.ndtr((low - shared * z) / own)
+    weight = torch.exp(-0.5 * z[:, :, 0].square()) / (2 * torch.pi) ** 0.5 * (16 / 4000)
+    return (inside.prod(-1) * weight).sum(0).log()
+
+
+def test_what_is_called_a_bound_is_one():
+    """Six correlated coordinates: the mean over 400 rows, which strays by 5 standard errors with probability 6e-7.
+
+    Draws under an estimated trace lie above log P by more than a nat, and are no bound.
+    """
+    process = un.Gaussian((SIX,), un.schedules.Linear())
+    covariance = SHARED**2 * torch.ones(SIX, SIX) + OWN**2 * torch.eye(SIX)
+    oracle = un.oracles.normal(process, torch.zeros(SIX), covariance, un.Clean)
+    k = ((oracle.draw(NoiseSource(5, 400)) - LOW) / WIDTH).floor().long()
+    told = log_mass_of_six(k, process.cutoff)
+    gaps = {}
+    for trace in ("exact", "hutchinson"):
+        for draws in (1, 16):
+            method = Dequantised(ProbabilityFlow(trace, rtol=1e-4, atol=1e-4), WIDTH, LOW, draws=draws)
+            value, info = method.log_prob(oracle, k, NoiseSource(0, len(k)), {})
+            mean, error = float((value - told).mean()), float((value - told).std()) / len(k) ** 0.5
+            assert info.bound == (mean < 5 * error), (trace, draws, mean, error)
+            assert info.estimated == (trace == "hutchinson")
+            gaps[trace, draws] = mean
+    assert gaps["hutchinson", 16] > 1 and gaps["exact", 1] < -0.5 < gaps["exact", 16]
+
+
 def test_conditions_are_repeated_with_the_draws():
     seen = {}
 

@@ -257,6 +257,23 @@ def test_single_precision_data():
     assert torch.allclose(wide, narrow, atol=1e-4) and not torch.equal(wide, narrow)
 
 
+class One(nn.Module):
+    def forward(self, x, t):
+        return torch.ones_like(x)
+
+
+def test_single_precision_data_has_double_precision_paths():
+    """Noise of 1e-9 at x_0 = 1, next to which float32 has no number within 6e-8, and a network that says 1.
+
+    The last step shrinks what came before it by 1e-11, so x_0 is normal with mean 1 and the variance 2e-18 of this step and
+    the decoder.  A path in float32 stays at 1, and says the density of half the variance: 0.35 nats more.
+    """
+    process = un.Gaussian((1,), un.schedules.VE(1e-9, 100.0))
+    log_p, info = run(un.Denoiser(One(), process, un.Clean), torch.ones(1, 1), paths=2000, grid=[1.0, 0.5, 0.0])
+    exact = -0.5 * log(2 * pi * 2e-18)
+    assert abs(float(log_p) - exact) < SIGMAS * float(info.error) < 0.05
+
+
 class Conditioned(nn.Module):
     def forward(self, x, t, logits=None):
         return logits.unsqueeze(1).expand(-1, x.shape[1], -1)

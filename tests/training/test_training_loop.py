@@ -13,7 +13,7 @@ from unnoise.noise import NoiseSource
 from unnoise.objectives import Objective
 from unnoise.training import NonFinite, TrainConfig, metrics, train
 from unnoise.training.data_order import Cursor, InMemory, batches
-from unnoise.training.learner import objective_of, weighting_of
+from unnoise.training.learner import Learner, objective_of, weighting_of
 from unnoise.training.trainer import Trainer
 
 
@@ -57,6 +57,22 @@ def test_losses_are_those_of_the_objective_with_the_documented_noise(tmp_path):
     assert torch.equal(x0, small_run.rows()[rows])
     loss = objective(x0, NoiseSource(0, rows).at("epoch", 0, "batch", 64)).loss.mean()
     assert small_run.losses(run.folder)[3] == pytest.approx(loss.item(), rel=1e-6)
+
+
+def test_no_epoch_repeats_the_noise_of_another(tmp_path, monkeypatch):
+    """All rows are one batch in two parts, so that each is at the same place, or nearly, in every epoch."""
+    run = small_run.make(tmp_path / "run", steps=3, batch_size=200, accumulate=2, validation=0.0, panels=0, save_every=100)
+    seen = []
+
+    def update(self, parts, count, step, lr):
+        for _, noise in parts:
+            seen.extend(zip(noise.rows.tolist(), noise.at("any").uniform().tolist(), strict=True))
+
+    monkeypatch.setattr(Learner, "update", update)
+    monkeypatch.setattr(Trainer, "_log", lambda self: None)
+    Trainer(run, small_run.rows()).fit()
+    assert sorted(row for row, _ in seen) == sorted([*range(200)] * 3)
+    assert len({number for _, number in seen}) == 600
 
 
 def test_accumulated_parts_make_one_update_of_their_mean(tmp_path):

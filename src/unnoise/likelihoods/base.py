@@ -29,6 +29,7 @@ class LikelihoodInfo:
     rows: int = 0  # rows given to it, over all calls
     dimension: int = 1  # coordinates per row
     offset: float = 0.0  # nats per coordinate that units add: log of the width of a bin, for data in bins
+    estimated: bool = False  # whether log p carries noise of mean 0: e to its power is then above p on average
 
     def bits_per_dim(self, log_prob: Float[Tensor, "batch"]) -> Float[Tensor, "batch"]:
         """-(log_prob/dimension + offset)/log 2: of the data in the units that `offset` speaks of."""

@@ -10,8 +10,10 @@ q(u | k) proportional to p (variational dequantisation), where every single draw
 
     log (1/S) sum_s p(x_s) w^d / q(u_s | k)
 
-is a tighter bound, in expectation, the tighter the more draws.  That holds where log p is exact (one draw: where it is
-unbiased, as Hutchinson's trace is).
+is a tighter bound, in expectation, the tighter the more draws.  That asks for an estimate of p with mean p, as an exact
+density and the weights of paths are.  Where log p is estimated, log p + e with E e = 0 (Hutchinson's trace), one draw is
+still a bound, for its logarithm has the right mean.  Several are none: E exp e > 1 by the same inequality, and as S grows
+the answer goes to log E_q [p(x) w^d / q(u | k) E exp e], above log P(k).
 
 The answer is log P(k), the width of the bins included: its bits per dimension are those of the integers, with no offset.
 
@@ -88,6 +90,7 @@ class VariationalDequantisation(nn.Module):
 class Dequantised(Likelihood):
     """log P of integers k, bounded from below by a likelihood of numbers at low + width (k + u).
 
+    Several draws under a density that is itself estimated (`info.estimated`) bound nothing, and `info.bound` says so.
     `info.error` is one standard error of the estimate over its draws, with the method's own on top; None for one draw.
     """
 
@@ -130,7 +133,7 @@ class Dequantised(Likelihood):
         log_p, info = self.method.log_prob(denoiser, x, several, tiled(condition, self.draws))
         weights = (log_p - log_q).reshape(self.draws, count)
         info.density += f", over bins of width {self.width:g}"
-        info.bound, own = True, info.error
+        info.bound, own = self.draws == 1 or not info.estimated, info.error
         info.error = None
         if self.draws > 1:
             relative = (weights - weights.logsumexp(0)).exp() * self.draws  # mean 1

@@ -91,7 +91,9 @@ class ProbabilityFlow(Likelihood):
         x0, cutoff = process.state_space.check(x0, "x0"), self._start(process)
         estimated = "" if self.trace == "exact" else f", its trace by {self.probes} {self.probe} probe(s)"
         info = LikelihoodInfo(
-            f"the probability flow's density at t = {cutoff:g}{estimated}", dimension=process.space.dimension
+            f"the probability flow's density at t = {cutoff:g}{estimated}",
+            estimated=self.trace != "exact",
+            dimension=process.space.dimension,
         )
         field = FlowField(denoiser, x0, (cutoff, self.end), condition, info)
         x, d = field.flat(x0).double(), process.space.dimension
