@@ -7,8 +7,23 @@ import unnoise
 TESTS, PACKAGE = Path(__file__).parent, Path(unnoise.__file__).parent
 NO_PACKAGE = {"conformance", "examples"}  # slow truths of every package, and the examples of the docs
 WHOLE = {  # what no one module answers for
-    *("layout", "names", "docs", "equations", "walks", "unchanged"),  # the repository: its files, names, pages, benchmarks
-    *("smoke", "errors", "compile", "cuda", "waiting"),  # the library: every entrance, compiled, on a device
+    *(
+        "layout",
+        "names",
+        "docs",
+        "equations",
+        "walks",
+        "unchanged",
+        "mutation_tool",
+    ),  # the repository: its files, names, pages, benchmarks
+    *(
+        "smoke",
+        "errors",
+        "compile",
+        "cuda",
+        "waiting",
+        "names_and_arrays",
+    ),  # the library: every entrance, compiled, on a device
 }
 
 

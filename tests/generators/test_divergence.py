@@ -66,7 +66,8 @@ def test_the_rate_is_the_limit_of_the_step(make, kind):
     """KL over [s, t] / (t - s) tends to the rate, with an error of first order in t - s."""
     true, model = setting(make(), kind)
     rate = divergence(true, model)
-    steps = [0.02 * 2.0**-i for i in range(6)]
+    longest = 0.0025 if kind in (un.Ratio, un.Rates) else 0.02  # above it random ratios belong to no law, and leap
+    steps = [longest * 2.0**-i for i in range(6)]
     errors = [float((divergence(true, model, 0.5 - h) / h - rate).norm() / rate.norm()) for h in steps]
     slope = (math.log(errors[0]) - math.log(errors[-1])) / (math.log(steps[0]) - math.log(steps[-1]))
     assert 0.9 < slope < 1.1, errors

@@ -206,7 +206,7 @@ def test_presets_grow():
 def test_a_name_belongs_to_one_network():
     """Saved runs name their network: another of that name would be loaded in its place."""
     with pytest.raises(ValueError, match="there is a network 'MLP' already, of unnoise.networks.mlp: choose another name"):
-        register(dict)(type("MLP", (nn.Module,), {}))
+        register(REGISTRY["MLP"][0])(type("MLP", (nn.Module,), {}))
     configuration, network = REGISTRY["MLP"]
     assert register(configuration)(network) is network
 

@@ -381,7 +381,7 @@ def test_conditions_follow_their_rows():
 def test_no_signal_at_the_start(kind):
     oracle = un.oracles.normal(setting("Cosine"), M, C, predicts=kind)
     with pytest.raises(ValueError, match="says nothing of x_0 at t = 1, where alpha = 0: .*start=0.999"):
-        sample(oracle, n=3, sampler=AdaptiveODE(), steps=1, seed=0)
+        sample(oracle, n=3, sampler=AdaptiveODE(), steps=1, seed=0, start=1.0)
     out = sample(oracle, x=states(oracle.process, 0.999), sampler=AdaptiveODE(), steps=1, start=0.999, seed=0)[0]
     assert out.isfinite().all()
 

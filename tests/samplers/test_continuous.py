@@ -367,7 +367,9 @@ def test_schedules_per_coordinate_refused():
     for kind in (un.Noise, un.Score):  # one of the coordinates has alpha = 0 at t = 1
         for sampler in (DDIM(), DPMSolverPP(2), Heun()):
             with pytest.raises((ValueError, un.InexactConversion), match="alpha"):
-                sample(un.oracles.normal(un.Gaussian((2,), schedule), M, C, kind), 2, 4, sampler, seed=0)
+                sample(un.oracles.normal(un.Gaussian((2,), schedule), M, C, kind), 2, 4, sampler, seed=0, start=1.0)
+            _, info = sample(un.oracles.normal(un.Gaussian((2,), schedule), M, C, kind), 2, 4, sampler, seed=0)
+            assert 0.99 < float(info.times[0]) < 1  # unless told to start there
 
 
 @pytest.mark.parametrize("method", SOME)
@@ -511,7 +513,7 @@ def test_refusals():
     for sampler in (DDIM(), DPMSolverPP(3), DEIS(3), Heun(), Ancestral()):
         for kind in (un.Noise, un.Score):
             with pytest.raises((ValueError, un.InexactConversion), match="alpha"):
-                sample(oracle(kind), 2, 4, sampler, seed=0)
+                sample(oracle(kind), 2, 4, sampler, seed=0, start=1.0)
     for options, match in (
         ({}, "pass n"),
         ({"n": 2, "x": torch.zeros(2, 2)}, "pass n"),

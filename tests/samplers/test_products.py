@@ -304,7 +304,7 @@ def test_leaves_is_for_products():
 def test_an_infinite_generator_is_refused():
     with pytest.raises(ValueError, match="infinite"):
         oracle = un.oracles.normal(un.Gaussian((2,), un.schedules.Cosine()), MEAN, COVARIANCE)
-        sample(oracle, 2, 4, FromGenerator(), seed=0)
+        sample(oracle, 2, 4, FromGenerator(), seed=0, start=1.0)
 
 
 def test_the_generic_step_is_the_methods_known_by_name():

@@ -158,3 +158,12 @@ def spread_times(t: Clock, rows: int, wanted: int) -> Clock:
     if isinstance(t, Tensor) and t.ndim and len(t) == rows and wanted != rows:
         return t.repeat_interleave(wanted // rows)
     return t
+
+
+def last_time(holds: Callable[[float], bool]) -> float:
+    """The last time at which something holds that holds up to some time, by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

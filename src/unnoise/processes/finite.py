@@ -27,7 +27,7 @@ from unnoise.checks import as_times, ordered
 from unnoise.generators import Local
 from unnoise.generators.local import without_self
 from unnoise.laws import LOG_ZERO, Categorical
-from unnoise.processes.base import Process
+from unnoise.processes.base import Process, last_time
 from unnoise.shapes import AnyState, Bool, Clock, Float, Int, Tree
 from unnoise.spaces import Finite
 from unnoise.spaces.finite import LOG_HUGE
@@ -77,11 +77,7 @@ class FiniteProcess(Process):
 
         if self.absorbing or not self.has_generator or fastest(1.0) < LOG_HUGE:
             return 1.0
-        low, high = 0.0, 1.0
-        for _ in range(40):
-            middle = (low + high) / 2
-            low, high = (middle, high) if fastest(middle) <= 5.0 else (low, middle)
-        return low
+        return last_time(lambda t: fastest(t) <= 5)
 
     def unfinished(self, x: AnyState) -> Bool[Tensor, "batch *shape"] | None:
         return x >= self.space.size if self.state_space.size > self.space.size else None

@@ -30,7 +30,7 @@ from unnoise.checks import as_times, may_read, ordered
 from unnoise.covariance import Covariance
 from unnoise.generators import Local
 from unnoise.laws import Law, Normal, sum_coordinates
-from unnoise.processes.base import Process
+from unnoise.processes.base import Process, last_time
 from unnoise.schedules import Cosine, Schedule
 from unnoise.shapes import Clock, Tree
 from unnoise.spaces import Euclidean
@@ -78,10 +78,9 @@ class Gaussian(Process):
     @property
     def latest(self) -> float:
         """Where alpha_1 = 0, the time at which alpha/sigma is e^-5, as at the end of the usual schedules that keep some."""
-        schedule = self.schedule
-        if float(schedule.alpha(1.0).detach().min()) > 0:
+        if float(self.schedule.alpha(1.0).detach().min()) > 0:
             return 1.0
-        return float(schedule.time_of_log_snr(-10.0).detach().min())
+        return last_time(lambda t: float(self.schedule.log_snr(t).detach().min()) >= -10)
 
     def whiten(self, x: Tensor) -> Tensor:
         """L^-1 x."""

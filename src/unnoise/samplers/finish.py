@@ -16,8 +16,10 @@ import torch
 from torch import Tensor
 
 from unnoise import tree
+from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
 from unnoise.predictions import Prediction
+from unnoise.predictions.kinds import kind_at
 from unnoise.processes import Process
 from unnoise.samplers.leaps import finite
 from unnoise.samplers.problem import Problem
@@ -37,14 +39,22 @@ def adds_states(process: Process) -> bool:
     return any(map(adds_states, process.leaves.values())) if process.leaves else process.state_space is not process.space
 
 
-def may_finish(sampler: Any, process: Process) -> bool:
-    """Whether a run may need the last step: a call more."""
-    return not sampler.complete and adds_states(process)
+def may_finish(sampler: Any, denoiser: AnyDenoiser) -> bool:
+    """Whether a run may need the last step: a call more.  Kinds that are a law of x_0 leave nothing at the end of a step."""
+    process, kinds = denoiser.process.base, denoiser.kinds
+    return adds_states(process) and (not sampler.complete or kinds is None or not says_values(process, kinds))
 
 
-def finished(problem: Problem, x: Tree, starts: Float[Tensor, "rows"] | None) -> Tree:
+def says_values(process: Process, kinds: Any) -> bool:
+    if process.leaves:
+        return all(says_values(leaf, kind_at(kinds, name)) for name, leaf in process.leaves.items())
+    return not adds_states(process) or kinds.tells_clean(process)
+
+
+def finished(sampler: Any, problem: Problem, x: Tree, starts: Float[Tensor, "rows"] | None) -> Tree:
     """The states with a value everywhere."""
-    left = unfinished(problem.process, x) if float(problem.times[-1]) == 0 else {}
+    ends = float(problem.times[-1]) == 0 and may_finish(sampler, problem.denoiser)
+    left = unfinished(problem.process, x) if ends else {}
     if not left:
         return x
     wanting = torch.stack([part.reshape(len(part), -1).any(1) for part in left.values()]).any(0)

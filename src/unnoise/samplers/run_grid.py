@@ -123,7 +123,7 @@ def steps_within(budget: int, sampler: Sampler, denoiser: AnyDenoiser) -> int:
 
     def needed(steps: int) -> int | None:
         calls = sampler.calls(steps, process.base)
-        return None if calls is None else (calls + may_finish(sampler, process.base)) * denoiser.passes
+        return None if calls is None else (calls + may_finish(sampler, denoiser)) * denoiser.passes
 
     least = needed(1)
     if least is None:

@@ -194,7 +194,7 @@ def sample(
             return x, problem.info
         x, info = _run(sampler, problem, x, starts, trajectory, callback, progress)
         if finish and info.stopped is None:
-            x = finished(problem, x, starts)
+            x = finished(sampler, problem, x, starts)
             if info.trajectory is not None:
                 info.trajectory[-1] = x
         return x, info

@@ -59,6 +59,7 @@ FINE, MIDDLE, COARSE, FEW = (16, 32, 64, 128, 256), (8, 16, 32, 64, 128), (5, 10
 
 WITHOUT = {
     "FirstHitting": "exact: every coordinate is revealed at its own time",
+    "EntropyBounded": "a heuristic: which coordinates come first depends on their tokens",
     "Gillespie": "exact: events at their own times",
     "Uniformization": "exact: events at their own times",
     "Frozen": "moves nothing",
