@@ -143,6 +143,18 @@ def test_the_logistic_law_is_a_density():
     torch.testing.assert_close(zero[1], plain[1], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("count", [2, BINS])
+def test_the_lines_run_from_the_first_bin_to_the_last(count):
+    """constant - slope at bin 0, constant + slope at the last one, of shift and of log scale."""
+    module = VariationalDequantisation((), bins=count)
+    constant, slope = torch.tensor([0.3, -0.4], dtype=torch.float64), torch.tensor([-0.6, 0.2], dtype=torch.float64)
+    with torch.no_grad():
+        module.constant.copy_(constant)
+        module.slope.copy_(slope)
+        said = torch.stack(module.parameters_of(torch.tensor([0, count - 1])), -1)
+    torch.testing.assert_close(said, torch.stack([constant - slope, constant + slope]), rtol=0, atol=1e-12)
+
+
 def test_training_closes_most_of_the_gap():
     """On one normal the log-density falls off about linearly within a bin, more so further out, as the lines can say."""
     module = VariationalDequantisation((), bins=BINS)
