@@ -154,6 +154,49 @@ def test_numbers_are_the_same_on_both_devices():
     assert torch.equal(negative.uniform((4,)), NoiseSource(2**61 + 12345, torch.tensor([5, -9]), "cuda").uniform((4,)).cpu())
 
 
+def test_rows_may_lie_anyhow_in_memory():
+    """Every second row, a column of a table, one row many times: numbers as of rows in a piece, and as on the host."""
+    rows = torch.arange(40, device="cuda")
+    for some in (rows[::2], rows.reshape(8, 5).T[0], rows.reshape(8, 5)[:, 3], rows[7].expand(6)):
+        for held in (False, True):
+            base = un.NoiseSource(5, some).at("a")
+            source = un.NoiseSource.keyed(torch.tensor(base.key, device="cuda"), some) if held else base
+            own = source.uniform((3,))
+            assert torch.equal(own, un.NoiseSource(5, some.clone()).at("a").uniform((3,)))
+            assert torch.equal(own.cpu(), un.NoiseSource(5, some.cpu()).at("a").uniform((3,)))
+
+
+LAST = {
+    "euler": un.samplers.Euler(),
+    "tau": un.samplers.TauLeaping(),
+    "trapezoidal": un.samplers.ThetaTrapezoidal(),
+    "rk2": un.samplers.ThetaRK2(),
+    "generator": un.samplers.FromGenerator(),
+    "ancestral": un.samplers.Ancestral(),
+    "reveal": un.samplers.Reveal(),
+    "first hitting": un.samplers.FirstHitting(),
+    "entropy bounded": un.samplers.EntropyBounded(0.5),
+    "ddim": un.samplers.CategoricalDDIM(),
+    "remasking": un.samplers.Remasking(un.samplers.remasking.Cap(0.1)),
+    "routed": un.samplers.Routed(),
+    "corrected": un.samplers.PredictorCorrector(un.samplers.Euler(), un.samplers.DetailedBalance()),
+}
+
+
+@pytest.mark.parametrize("name", LAST)
+def test_every_last_step_ends_on_data(name):
+    """Samples hold no MASK, and the last draw is that of the host; what a run leaves masked it leaves so on request only."""
+    options = {"n": 64, "steps": 6, "sampler": LAST[name], "seed": 3}
+    denoiser = denoiser_of("masking")
+    here, _ = sample(denoiser, **options)
+    there, _ = sample(denoiser.cuda(), **options)
+    size = denoiser.process.space.size
+    assert int(there.max()) < size and int(here.max()) < size
+    close(here, there)
+    left = bool((sample(denoiser, **options, finish=False)[0] == size).any())
+    assert left == (not LAST[name].complete)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_samples_are_the_same_on_both_devices(name):
     kind, sampler = CASES[name]

@@ -7,12 +7,14 @@ it either always passes or always fails.  The same checks must fail on sources w
 import ast
 from math import log, sqrt
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import pytest
 import torch
 
 import unnoise as un
+from unnoise import noise
 from unnoise.noise import NoiseSource
 
 FALSE_ALARM = 1e-6
@@ -194,6 +196,25 @@ def test_sample_i_is_the_same_in_any_batch(method):
     assert torch.equal(getattr(NoiseSource(5, 10).at("step", 3), method)((4, 2)), whole[:10])
     for i in (0, 41, 99):
         assert torch.equal(getattr(NoiseSource(5, torch.tensor([i])).at("step", 3), method)((4, 2)), whole[i : i + 1])
+
+
+def test_rows_may_lie_anyhow_in_memory():
+    """Every second row, rows backwards, one row many times: the same numbers as of the same rows in a piece."""
+    rows = torch.arange(40)
+    for some in (rows[::2], rows.reshape(8, 5).T[0], rows[7].expand(6), rows.unsqueeze(1).expand(40, 3)[:, 1]):
+        for method in ("uniform", "normal"):
+            own = getattr(NoiseSource(5, some).at("a"), method)((3,))
+            assert torch.equal(own, getattr(NoiseSource(5, some.clone()).at("a"), method)((3,)))
+
+
+def test_names_with_the_same_short_hash_have_noise_of_their_own():
+    """Pairs of names that 32 bits of a checksum take for one."""
+    for one, other in (("plumless", "buckeroo"), ("codding", "gnu"), ("exhibiters", "schlager")):
+        assert crc32(one.encode()) == crc32(other.encode())
+        a, b = (NoiseSource(0, 50).at(name).normal((4,)) for name in (one, other))
+        assert not bool((a == b).any())
+    keys = {noise._mix_label(f"leaf {i}") for i in range(300_000)}
+    assert len(keys) == 300_000  # of 32 bits some ten pairs would be equal
 
 
 def test_the_same_names_give_the_same_numbers():

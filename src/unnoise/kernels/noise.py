@@ -71,6 +71,7 @@ def under(key: Tensor, label: int) -> Tensor:
 
 def numbers(rows: Tensor, key: int | Tensor, shape: tuple[int, ...], dtype: torch.dtype, normal: bool) -> Tensor:
     """One array of the shape per row: uniform on (0, 1), or standard normal."""
+    rows = rows.contiguous()  # the kernel counts through memory: every second row is not the row after the next
     out = torch.empty(len(rows), *shape, dtype=dtype, device=rows.device)
     total = out.numel()
     if total:
