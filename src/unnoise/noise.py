@@ -72,7 +72,7 @@ def _signed(x: int) -> int:
 
 
 @lru_cache(4096)
-def _mix_label(label: int | str) -> int:
+def _known_label(label: int | str) -> int:
     return _mix_key(_number_of(label) if isinstance(label, str) else label)
 
 
@@ -81,12 +81,17 @@ def _number_of(name: str) -> int:
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
+@torch.compiler.assume_constant_result  # a graph cannot trace a checksum, nor what is kept of one
+def _mix_label(label: int | str) -> int:
+    return _known_label(label)
+
+
 def _under(key: "int | Tensor", label: int | str) -> "int | Tensor":
     """A key under a further label; key and label enter unlike, so that there is no symmetry."""
-    label = _mix_label(label)
+    mixed: int = _mix_label(label)
     if not isinstance(key, Tensor):
-        return _mix_key(_mix_key(key) ^ label)
-    return fused.under(key, label) if fused.available(key.device) else _mix(_mix(key) ^ label)
+        return _mix_key(_mix_key(key) ^ mixed)
+    return fused.under(key, mixed) if fused.available(key.device) else _mix(_mix(key) ^ mixed)
 
 
 class NoiseSource:
@@ -99,7 +104,9 @@ class NoiseSource:
             self.rows = torch.arange(rows, device=device)
         else:
             self.rows = rows.to(device=device if device is not None else rows.device, dtype=torch.int64)
-        self._key, self._labels = _mix_key(int(seed)), cast(tuple[int | str, ...], ())
+        traced = isinstance(seed, Tensor) and torch.compiler.is_compiling()  # then it has no number yet
+        self._key = _mix(cast(Tensor, seed)) if traced else _mix_key(int(seed))
+        self._labels = cast(tuple[int | str, ...], ())
 
     @classmethod
     def fresh(cls, rows: int, device: torch.device | str | None = None) -> "NoiseSource":

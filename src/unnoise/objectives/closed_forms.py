@@ -94,9 +94,14 @@ NEUTRAL = {
 }
 
 
-@cache
+@torch.compiler.assume_constant_result  # classes are not looked into while a graph is traced
 def _unchanged(cls: Any) -> list[type]:
     """A class, and its bases up to the first of which something is redefined: names that are new change nothing."""
+    return _known_unchanged(cls)
+
+
+@cache
+def _known_unchanged(cls: Any) -> list[type]:
     found, own = [cls], set(vars(cls)) - NEUTRAL
     for base in cls.__mro__[1:]:
         if own & {name for part in base.__mro__ for name in vars(part)}:
@@ -132,7 +137,8 @@ def squared_error(prediction: ContinuousPrediction, x0: Tensor) -> Float[Tensor,
 
 
 def visits_all(x0: Tensor, size: int) -> bool:
-    return x0.device.type != "cpu" and size <= SMALL_HEAD
+    """Whether the head visits all coordinates; a traced graph has no shape for a list of some."""
+    return torch.compiler.is_compiling() or (x0.device.type != "cpu" and size <= SMALL_HEAD)
 
 
 @closed_form.register(Masking, Posterior)

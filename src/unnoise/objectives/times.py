@@ -263,6 +263,13 @@ class MaskedCount(JointTimes):
         return Stratified()
 
 
+@torch.compiler.assume_constant_result  # numpy finds them, whom a graph cannot trace
+def _legendre(nodes: int) -> tuple[list[float], list[float]]:
+    """Nodes and weights of the rule of Gauss and Legendre on [0, 1]."""
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    return ((points + 1) / 2).tolist(), (weights / 2).tolist()
+
+
 class Quadrature(Times):
     """`late` > 1 grades towards 1 as well, for rates that are unbounded there: 2 for (1 - t)^(-1/2)."""
 
@@ -273,8 +280,7 @@ class Quadrature(Times):
 
     def visit(self, process, x0, low, noise):
         rows, device = rows_and_device(x0)
-        points, weights = np.polynomial.legendre.leggauss(self.nodes)
-        u, w = (torch.as_tensor(a, dtype=torch.float64, device=device) for a in ((points + 1) / 2, weights / 2))
+        u, w = (torch.tensor(a, dtype=torch.float64, device=device) for a in _legendre(self.nodes))
         rest = graded(1 - u, 0.0, self.late)
         bend, t = graded_slope(rest, 0.0, self.late), graded(1 - rest, low, self.power)
         weight = w * bend * graded_slope(t, low, self.power)

@@ -44,7 +44,7 @@ class Chain(Process):
             )
         self.process, self.grid, self.has_generator = process, grid, process.has_generator
         self.space, self.state_space = process.space, process.state_space
-        self.cutoff = float(grid[0])
+        self.cutoff, self.end = float(grid[0]), float(grid[-1])
 
     @property
     def leaves(self) -> dict[str, Process]:
@@ -83,7 +83,7 @@ class Chain(Process):
         return self.process.prior(rows, dtype, device)
 
     def prior_kl(self, x0: Tree, t: Clock | None = None) -> Tensor:
-        return self.process.prior_kl(x0, float(self.grid[-1]) if t is None else t)
+        return self.process.prior_kl(x0, self.end if t is None else t)
 
     def marginal(self, x0: Tree, t: Clock) -> Law:
         return self.process.marginal(x0, t)

@@ -105,7 +105,7 @@ class DenseProcess(FiniteProcess):
         if log_p is None or own is not schedule:
             log_p = self.log_prior().detach()
         log_p = log_p.to(device)
-        if not log_p.is_inference():  # which no gradient could pass later
+        if not torch.compiler.is_compiling() and not log_p.is_inference():  # which no gradient could pass later
             self._kept_prior = schedule, log_p  # it stays where it was last asked for
         return log_p
 
