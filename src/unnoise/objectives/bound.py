@@ -25,7 +25,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from unnoise.checks import may_read, remembering
+from unnoise.checks import instance_of, may_read, remembering
 from unnoise.conditions import Condition, checked
 from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
@@ -48,6 +48,7 @@ def _times_for(denoiser: AnyDenoiser, times: Times | None, exact: bool) -> Times
     process, chain = denoiser.process, denoiser.process.grid is not None
     if times is None:
         times = (Grid() if chain else Quadrature()) if exact else default_times(process)
+    times = instance_of(times, Times, "times", "un.Importance()")
     times = times.on_chain() if chain else times
     if exact and times.draws_state:
         raise ValueError("an exact expectation over x_t needs times without drawn states: use Quadrature()")
@@ -112,8 +113,10 @@ class Objective(nn.Module):
         super().__init__()
         process = denoiser.process
         self.denoiser, self.encoder, self.exact, self.fast = denoiser, encoder, exact, fast
-        self.weighting = default_weighting(process) if weighting is None else weighting
-        self.decoder = default_decoder(process) if decoder is None else decoder
+        weighting = default_weighting(process) if weighting is None else weighting
+        decoder = default_decoder(process) if decoder is None else decoder
+        self.weighting = instance_of(weighting, Weighting, "weighting", "un.weightings.Simple()")
+        self.decoder = instance_of(decoder, Decoder, "decoder", "un.decoders.GaussianDecoder()")
         self.cutoff = _cutoff_for(denoiser, cutoff)
         self.times = _times_for(denoiser, times, exact)
         if not (exact or self.times.schedule_free):

@@ -40,6 +40,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unnoise.checks import instance_of
 from unnoise.generators import divergence
 from unnoise.laws import sum_coordinates
 from unnoise.objectives.batches import gathered, rank
@@ -306,7 +307,7 @@ class LeafWeightings(Weighting):
     """A weighting per leaf of a product; leaves not named keep the bound."""
 
     def __init__(self, **leaves: Weighting):
-        self.leaves = leaves
+        self.leaves = {name: instance_of(leaf, Weighting, name, "un.weightings.Simple()") for name, leaf in leaves.items()}
 
     def _each(self, prediction: Prediction) -> list[tuple[str, Prediction, Weighting]]:
         prediction = prediction.by_leaf()

@@ -20,9 +20,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from unnoise.checks import Unanswered
+from unnoise.checks import Unanswered, instance_of
 from unnoise.generators import Generator, Reversal
 from unnoise.laws import Law
+from unnoise.schedules import Schedule
 from unnoise.shapes import Tree
 from unnoise.spaces import Space
 from unnoise.tree import batch_size, first_leaf, repeat_rows
@@ -122,6 +123,11 @@ class Process(nn.Module):
     def generator(self, t: float) -> Generator:
         """The forward generator at one time."""
         return Generator(self.state_space, lambda x: self.local(x, t))
+
+
+def valid_schedule(schedule: Schedule | None, default: Schedule) -> Schedule:
+    """The schedule that a process is given, or its default; refused where no process has it."""
+    return instance_of(default if schedule is None else schedule, Schedule, "schedule", "un.schedules.Cosine()").validate()
 
 
 class Conditioned(Reversal):

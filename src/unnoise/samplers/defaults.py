@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
 
+from unnoise.checks import whole
 from unnoise.processes import Chain, Gaussian, Masking, Process, Product
 from unnoise.samplers.base import Ancestral, OneStep, Sampler
 from unnoise.samplers.exponential import DPMSolverPP
@@ -89,6 +90,4 @@ def default_steps(process: Process) -> int:
 
 
 def _at_least_one(steps: int | None) -> int | None:
-    if steps is not None and steps < 1:
-        raise ValueError(f"steps = {steps}: at least one is needed")
-    return steps
+    return None if steps is None else whole(steps, "steps")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from unnoise.checks import instance_of
 from unnoise.conditions import Condition, checked
 from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
@@ -56,7 +57,7 @@ def chosen(
     if sampler is None:
         plan = default_sampler(process, _wanted(denoiser, steps, grid, calls))
         sampler, steps = plan.sampler, plan.steps if grid is None and calls is None else steps
-    refused(sampler, process.base)
+    refused(instance_of(sampler, Sampler, "sampler", "un.samplers.DDIM()"), process.base)
     if calls is not None:
         steps = steps_within(calls, sampler, denoiser)
     elif steps is None and grid is None and isinstance(sampler, AdaptiveODE):
