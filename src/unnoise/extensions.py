@@ -1,4 +1,5 @@
-"""What others add to the library: formats and networks of installed packages, and whatever the user's own modules register.
+"""What others add to the library: formats, networks and kinds of prediction of installed packages, and whatever the user's
+own modules register.
 
 Whatever is added is registered by the module that defines it, when that is imported.  A package says so in its own
 `pyproject.toml`, by an entry point that names the module or something in it:
@@ -18,7 +19,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
-GROUPS = ("unnoise.formats", "unnoise.networks")
+GROUPS = ("unnoise.formats", "unnoise.networks", "unnoise.predictions")
 REMEDY = "install or import the package that registers it (--load MODULE on the command line)"
 
 

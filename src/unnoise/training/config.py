@@ -16,6 +16,7 @@ from unnoise.data.base import Format
 from unnoise.networks.base import described
 from unnoise.objectives import weightings
 from unnoise.predictions import Kinds
+from unnoise.predictions.registry import kind_named, name_of_kind
 from unnoise.training.task import Task
 
 DECAYS = ("cosine", "constant", "linear")
@@ -34,9 +35,6 @@ WEIGHTINGS: dict[str, type[weightings.Weighting]] = {
     "balanced": weightings.Balanced,
     "cross_entropy": weightings.CrossEntropy,
 }
-_NAMES = ("Clean", "Noise", "Score", "Velocity", "Flow", "Posterior", "RawPosterior", "Ratio", "Rates")
-_MORE = ("Remaining", "Intensity", "CountRatio", "Energy")
-KINDS: dict[str, type] = {name: getattr(predictions, name) for name in _NAMES + _MORE}
 
 
 def only_known(cls: type, data: Any, what: str) -> dict[str, Any]:
@@ -236,10 +234,7 @@ def kind_names(kinds: Kinds) -> Any:
         return kinds
     if isinstance(kinds, dict):
         return {name: kind_names(kind) for name, kind in kinds.items()}
-    name = next((name for name, kind in KINDS.items() if kind is kinds), None)
-    if name is None:
-        raise ValueError(f"predicts = {kinds} cannot be saved with a run: choose from {', '.join(KINDS)}")
-    return name
+    return name_of_kind(kinds)
 
 
 def kinds_of(names: Any) -> Kinds:
@@ -248,6 +243,4 @@ def kinds_of(names: Any) -> Kinds:
         return None
     if isinstance(names, dict):
         return {leaf: kinds_of(name) for leaf, name in names.items()}
-    if not isinstance(names, str) or names not in KINDS:
-        raise ValueError(f"there is no prediction type {names!r}: choose from {', '.join(KINDS)}")
-    return KINDS[names]
+    return kind_named(names)
