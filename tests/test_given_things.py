@@ -73,7 +73,7 @@ def filled(value, *shape, dtype=torch.float64):
 MISTAKES = {
     "sampler name": (
         lambda: un.sample(NORMAL, 2, sampler="DDIM"),
-        r"sampler = 'DDIM', .*pass sampler=un\.samplers\.DDIM\(\)",
+        r"sampler = 'DDIM', .*=un\.samplers\.DDIM\(\)",
     ),
     "sampler class": (lambda: un.sample(NORMAL, 2, sampler=un.samplers.Heun), r"the class Heun, .*pass sampler=Heun\("),
     "weighting name": (lambda: un.Objective(NORMAL, weighting="simple"), r"weighting = 'simple', .*weightings\.Simple\(\)"),
@@ -84,7 +84,7 @@ MISTAKES = {
     "decoder name": (lambda: un.bound(NORMAL, NUMBERS, decoder="gaussian"), r"decoder = 'gaussian', .*GaussianDecoder\(\)"),
     "schedule name": (
         lambda: un.Gaussian((2,), "cosine"),
-        r"schedule = 'cosine', .*pass schedule=un\.schedules\.Cosine\(\)",
+        r"schedule = 'cosine', .*=un\.schedules\.Cosine\(\)",
     ),
     "schedule class": (lambda: un.Masking(3, (2,), un.schedules.Linear), r"the class Linear, .*schedule=Linear\("),
     "schedule of counts": (lambda: un.Thinning((2,), "linear"), "schedule = 'linear'"),
@@ -93,11 +93,11 @@ MISTAKES = {
     "other class": (lambda: un.Denoiser(nn.Identity(), int), r"the class int, where a Process.*process=un\.Gaussian"),
     "denoiser": (
         lambda: un.fit_schedule(NORMAL, NUMBERS),
-        r"objective is a \w+, .*pass objective=un\.Objective\(denoiser\)",
+        r"objective is a \w+, .*=un\.Objective\(denoiser\)",
     ),
     "tensor": (
         lambda: un.bound(Returns(lambda process, x, t: x), NUMBERS),
-        r"Returns\.forward returned a Tensor.*un\.Clean",
+        r"Returns\.forward returned a Tensor.*Clean",
     ),
     "nothing": (lambda: un.sample(Returns(lambda process, x, t: None), 2), r"Returns\.forward returned a NoneType"),
     "no forward": (lambda: un.bound(Unspoken(), NUMBERS), r"the denoiser Unspoken does not say .*forward\(x_t, t"),

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
 from threading import local
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -49,12 +49,12 @@ def _article(noun: str) -> str:
     return f"an {noun}" if noun[0] in "AEIO" else f"a {noun}"
 
 
-def whole(value: Any, name: str, least: int = 1) -> int:
+def whole(value: Any, name: str, least: Literal[0, 1] = 1) -> int:
     """A whole number, not below the least."""
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"{name} = {value!r} is no whole number: pass one, such as {name}={max(least, 16)}")
+        raise TypeError(f"{name} = {value!r} is no whole number: pass one, such as {name}=16")
     if value < least:
-        raise ValueError(f"{name} = {value}: at least {'one is' if least == 1 else f'{least} are'} needed")
+        raise ValueError(f"{name} = {value}: at least one is needed" if least else f"{name} = {value} must not be negative")
     return int(value)
 
 

@@ -7,7 +7,8 @@ by registering,
     def _(process: MyProcess, steps: int | None = None) -> Plan:
         return Plan(MyMethod(), steps or 100)
 
-and without an answer is drawn by `Ancestral`, which asks for nothing but the process's kernels.
+and without an answer is drawn by `Ancestral`, which asks for nothing but the process's kernels.  As a leaf of a product it
+is drawn by the same method, if that has steps to share, or by another that it registers with `default_leaf_method`.
 """
 
 from dataclasses import dataclass
@@ -44,13 +45,23 @@ def default_sampler(process: Any, steps: int | None = None) -> Plan:
 
 @singledispatch
 def default_leaf_method(process: Process) -> OneStep:
-    """The method of a leaf of a product, which goes by the common steps and is asked once in each; open likewise."""
-    return Ancestral()
+    """The method of a leaf of a product, which goes by the common steps; open likewise.
+
+    Unless registered it is the leaf's own default method, if that has steps to share (`OneStep`), else `Ancestral`.
+    """
+    method = default_sampler(process).sampler
+    return method if isinstance(method, OneStep) else Ancestral()
 
 
 @default_leaf_method.register
 def _(process: Gaussian) -> OneStep:
-    return DPMSolverPP(2)
+    own = default_sampler.dispatch(type(process)) is not default_sampler.dispatch(Gaussian)
+    return default_leaf_method.dispatch(Process)(process) if own else DPMSolverPP(2)
+
+
+@default_leaf_method.register
+def _(process: Product) -> OneStep:
+    return Ancestral()
 
 
 @default_sampler.register
