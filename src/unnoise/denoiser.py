@@ -227,10 +227,12 @@ def _typed(output: Tree, process: Process, kinds: Kinds, x_t: Tree, t: Tree, rea
     if not process.leaves or not isinstance(kinds, dict):
         return kinds.of_output(output, process, x_t, t, reading)
     fits(output, tuple(process.leaves), "the network's output")
-    leaves = {
-        name: _typed(output[name], leaf, kinds[name], x_t[name], leaf_time(t, name), reading)
-        for name, leaf in process.leaves.items()
-    }
+    leaves = {}
+    for name, leaf in process.leaves.items():
+        try:
+            leaves[name] = _typed(output[name], leaf, kinds[name], x_t[name], leaf_time(t, name), reading)
+        except (TypeError, ValueError) as error:
+            raise (TypeError if isinstance(error, TypeError) else ValueError)(f"leaf {name!r}: {error}") from error
     return ProductPrediction(leaves, process, x_t, t)
 
 

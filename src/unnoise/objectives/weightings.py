@@ -57,6 +57,7 @@ from unnoise.predictions import (
 from unnoise.processes import Process
 from unnoise.processes.finite import at
 from unnoise.schedules import Schedule
+from unnoise.schedules.base import one_per_time
 from unnoise.shapes import Float, Tree
 
 SMALLEST = 1e-6  # of a squared error that another is relative to
@@ -189,12 +190,17 @@ class GaussianWeighting(Weighting):
 
     def leaf_rate(self, prediction, process, x0, fast, free=None):
         t, kind = prediction.t.clamp_max(LAST), type(prediction)
-        weight = process.coefficient(self.on_clean(process.schedule, t), x0)
-        if kind.tied_to_grid:
-            return sum_coordinates(weight * (x0 - prediction.to(Clean).value).square())
-        # |x_0 - x_model|^2 = |error|^2 / P^2 without dividing by alpha
-        scale = squared_error_weight(kind, process.schedule, t) / squared_error_weight(Clean, process.schedule, t)
-        return sum_coordinates(weight * process.coefficient(scale, x0) * prediction.error(x0).square())
+        own = self.on_clean(process.schedule, t)
+        try:
+            weight = process.coefficient(own, x0)
+            if kind.tied_to_grid:
+                return sum_coordinates(weight * (x0 - prediction.to(Clean).value).square())
+            # |x_0 - x_model|^2 = |error|^2 / P^2 without dividing by alpha
+            scale = squared_error_weight(kind, process.schedule, t) / squared_error_weight(Clean, process.schedule, t)
+            return sum_coordinates(weight * process.coefficient(scale, x0) * prediction.error(x0).square())
+        except (RuntimeError, AttributeError):
+            one_per_time(own, t, f"{type(self).__name__}.on_clean", process.schedule.shape)  # which tells what is wrong
+            raise
 
 
 class Simple(GaussianWeighting):
