@@ -57,7 +57,11 @@ def test_one_row_and_back():
         ({"previous": LABEL}, ValueError, "names 'previous'"),
         ({"label": LABEL[:3]}, ValueError, r"condition\['label'\] has shape \(3,\), but there are 4 rows.*un\.Shared"),
         ({"deep": {"y": torch.tensor(1.0)}}, ValueError, r"condition\['deep'\]\['y'\] has shape \(\)"),
-        ({"pair": [LABEL, LABEL]}, TypeError, r"condition\['pair'\] is a list, .*pass a tensor .* a dict of tensors, or mark"),
+        (
+            {"pair": [LABEL, LABEL]},
+            TypeError,
+            r"condition\['pair'\] is a list, .*pass a tensor .* a dict of tensors, or mark",
+        ),
         ({"label": LABEL.numpy()}, TypeError, r"condition\['label'\] is a ndarray, .*torch\.as_tensor.*un\.Shared"),
         ({"deep": {"y": (0, 1, 2, 3)}}, TypeError, r"condition\['deep'\]\['y'\] is a tuple, .*un\.Shared"),
         ({"words": ["a", "b", "c", "d"]}, TypeError, r"condition\['words'\] is a list, .*un\.Shared"),

@@ -208,7 +208,7 @@ class RunConfig:
         predicts if that is not the default."""
         named = network if isinstance(network, dict) else described(network)
         task = format if isinstance(format, Task) else Task.of(format, schedule)
-        data = {"kind": task.format.kind, "data": task.format.to_json()}
+        data = {"kind": task.format.kind, "data": _plain(task.format)}
         kinds = kind_names(predicts or predictions.default_kind(task.process))
         return cls(train=train, format=data, network=named, predicts=kinds, schedule=task.schedule, process=task.words)
 
@@ -226,6 +226,18 @@ class RunConfig:
                 raise ValueError(f"the run's {name} must be an object with the keys {sorted(keys)}")
         kinds_of(data.get("predicts"))
         return cls(**{**data, "train": TrainConfig.from_json(data["train"])})
+
+
+def _plain(format: Format) -> dict[str, Any]:
+    """A format as it is saved with a run."""
+    data = format.to_json()
+    try:
+        json.dumps(data)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{type(format).__name__}.to_json() is not plain data ({error}): return dicts, lists, words, numbers and None"
+        ) from error
+    return data
 
 
 def kind_names(kinds: Kinds) -> Any:

@@ -41,7 +41,8 @@ def _check_fits(sampler: Sampler, process: Process) -> None:
         return
     name = type(sampler).__name__
     if process.leaves and not isinstance(sampler, Leaves):
-        why = "a table is drawn by its own method, one for each kind of column"
+        parts = ", ".join(list(process.leaves)[:4]) + (", ..." if len(process.leaves) > 4 else "")
+        why = f"data of several parts ({parts}) is drawn by a method for each, together"
     leaping = len(_masks(process)) == len(named_leaves(process))
     fitting = [
         other
