@@ -34,7 +34,7 @@ def values(read: bool) -> Iterator[None]:
 Thing = TypeVar("Thing")
 
 
-def instance_of(value: Any, base: type[Thing], name: str, example: str) -> Thing:
+def instance_of(value: Thing, base: type[Any], name: str, example: str) -> Thing:
     """The value, if it is of this class; a name or a class in its place is refused, with what to write."""
     if isinstance(value, base):
         return value

@@ -77,7 +77,7 @@ def _foreign(frame: FrameType) -> bool:
     file, package = frame.f_code.co_filename, str(frame.f_globals.get("__name__", "")).partition(".")[0]
     if package in _packages:
         return True
-    known = (Path(__file__).parent, *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")))
+    known = (str(Path(__file__).parent), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")))
     return not file.startswith("<") and not any(Path(file).is_relative_to(folder) for folder in known)
 
 

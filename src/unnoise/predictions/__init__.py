@@ -48,7 +48,10 @@ __all__ = [
     "variances",
 ]
 
-for _kind in (Clean, Noise, Score, Velocity, Flow, Posterior, RawPosterior, Ratio, Rates):
-    register_kind(_kind)
-for _kind in (Remaining, Intensity, CountRatio, Energy):
+_SAVED: tuple[type[Prediction], ...] = (
+    *(Clean, Noise, Score, Velocity, Flow),
+    *(Posterior, RawPosterior, Ratio, Rates),
+    *(Remaining, Intensity, CountRatio, Energy),
+)
+for _kind in _SAVED:
     register_kind(_kind)
