@@ -9,8 +9,9 @@ Within a step (`remembering`) a tensor is looked at once, however many entrances
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Integral
 from threading import local
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,6 +29,33 @@ def values(read: bool) -> Iterator[None]:
         yield
     finally:
         _values = before
+
+
+Thing = TypeVar("Thing")
+
+
+def instance_of(value: Thing, base: type[Any], name: str, example: str) -> Thing:
+    """The value, if it is of this class; a name or a class in its place is refused, with what to write."""
+    if isinstance(value, base):
+        return value
+    given = f"{name} = {value!r}" if isinstance(value, str) else f"{name} is a {type(value).__name__}"
+    if isinstance(value, type):
+        given = f"{name} is the class {value.__name__}"
+        example = f"{value.__name__}(...)" if issubclass(value, base) else example
+    raise TypeError(f"{given}, where {_article(base.__name__)} belongs: pass {name}={example}")
+
+
+def _article(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "AEIO" else f"a {noun}"
+
+
+def whole(value: Any, name: str, least: Literal[0, 1] = 1) -> int:
+    """A whole number, not below the least."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} = {value!r} is no whole number: pass one, such as {name}=16")
+    if value < least:
+        raise ValueError(f"{name} = {value}: at least one is needed" if least else f"{name} = {value} must not be negative")
+    return int(value)
 
 
 class Unanswered(TypeError, NotImplementedError):

@@ -5,9 +5,9 @@ its tensors: a tensor has one entry per row of the batch.  What is not given row
 
     condition={"label": labels, "graph": un.Shared(adjacency)},
 
-and is handed to the network as it is, never cut, repeated or counted.  Values that are no tensors (a word, a number, None)
-are shared by nature.  A network gets the values by name: network(x, t, label=..., graph=...); the names of what it is given
-already are refused.
+and is handed to the network as it is, never cut, repeated or counted.  A word, a number and None are shared by nature; what
+else has a length (a list, an array of numpy) is made a tensor, or marked.  A network gets the values by name:
+network(x, t, label=..., graph=...); the names of what it is given already are refused.
 
     checked(condition, rows)   the rule, asked at the entrance of bounds, samplers and likelihoods
     rows_of(condition, index)  the share of some rows
@@ -15,11 +15,10 @@ already are refused.
     given(condition)           as the network sees it, with the marks taken off
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -68,15 +67,10 @@ def _check(value: Any, rows: int, place: str) -> None:
             f"{place} has shape {tuple(value.shape)}, but there are {rows} rows: a tensor has one entry per row; "
             f"mark what all rows share, un.Shared(...)"
         )
-    elif isinstance(value, list | tuple) and any(isinstance(part, Tensor | np.ndarray) for part in value):
+    elif isinstance(value, Sized) and not isinstance(value, str | bytes | Tensor) and getattr(value, "ndim", 1):
         raise TypeError(
-            f"{place} is a {type(value).__name__} of tensors, whose rows would not be found: pass a dict of them, or mark "
-            f"what all rows share, un.Shared(...)"
-        )
-    elif isinstance(value, np.ndarray) and value.ndim:
-        raise TypeError(
-            f"{place} is an array of numpy, whose rows would not be found: pass torch.as_tensor(...), or mark what all rows "
-            f"share, un.Shared(...)"
+            f"{place} is a {type(value).__name__}, whose rows would not be found: pass a tensor with one entry per row "
+            f"(torch.as_tensor(...)), a dict of tensors, or mark what all rows share, un.Shared(...)"
         )
 
 

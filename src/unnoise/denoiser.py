@@ -15,14 +15,14 @@ leaf where leaves are at different times.  If it also has methods `features(x, t
 samplers apply the head only to the rows they need; a part (an `nn.Module`) called `features` is something else.
 """
 
-from abc import abstractmethod
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unnoise.checks import as_times, fits, fits_times, leaf_time
+from unnoise.checks import Unanswered, as_times, fits, fits_times, instance_of, leaf_time
 from unnoise.conditions import Condition, checked, given
 from unnoise.conditions import rows_of as rows_of_condition
 from unnoise.noise import NoiseSource
@@ -42,8 +42,18 @@ class AnyDenoiser(nn.Module):
     process: Process
     _kinds: Kinds = None
 
-    @abstractmethod
-    def forward(self, x_t: AnyState, t: AnyState, /, **condition: Any) -> Prediction: ...
+    def __init_subclass__(cls, **options: Any) -> None:
+        """What a class from elsewhere returns is looked at; the library's own return predictions."""
+        super().__init_subclass__(**options)
+        if "forward" in vars(cls) and cls.__module__.partition(".")[0] != "unnoise":
+            cls.forward = _returns_prediction(cls.forward)  # type: ignore[method-assign]
+
+    def forward(self, x_t: AnyState, t: AnyState, /, **condition: Any) -> Prediction:
+        name = type(self).__name__
+        raise Unanswered(
+            f"the denoiser {name} does not say what it predicts: write the method forward(x_t, t, **condition) of the class "
+            f"{name}"
+        )
 
     @property
     def kinds(self) -> Kinds:
@@ -86,6 +96,20 @@ class AnyDenoiser(nn.Module):
     def latest(self) -> float:
         """The latest time at which its kinds, and every inner denoiser, say something of x_0."""
         return min([latest_of(self.process, self.kinds), *(inner.latest for inner in inner_denoisers(self))])
+
+
+def _returns_prediction(forward: Callable[..., Any]) -> Callable[..., Prediction]:
+    @wraps(forward)
+    def checked_forward(self: AnyDenoiser, *state: Any, **condition: Any) -> Prediction:
+        prediction = forward(self, *state, **condition)
+        if isinstance(prediction, Prediction):
+            return prediction
+        raise TypeError(
+            f"{type(self).__name__}.forward returned a {type(prediction).__name__}: return a prediction, such as "
+            f"un.Clean(value, self.process, x_t, t), or pass the network to un.Denoiser(network, process)"
+        )
+
+    return checked_forward
 
 
 def inner_denoisers(denoiser: nn.Module) -> list[AnyDenoiser]:
@@ -134,7 +158,7 @@ class Denoiser(AnyDenoiser):
         self_condition: bool = False,
     ):
         super().__init__()
-        self.network, self.process = network, process
+        self.network, self.process = network, instance_of(process, Process, "process", "un.Gaussian((2,))")
         self.kinds = resolve_kinds(process, predicts)
         self.variance, self.kernel = variance, check_kernel(kernel)
         if self_condition:
@@ -210,10 +234,12 @@ def _typed(output: AnyState, process: Process, kinds: Kinds, x_t: AnyState, t: T
     if not process.leaves or not isinstance(kinds, dict):
         return kinds.of_output(output, process, x_t, t, reading)
     fits(output, tuple(process.leaves), "the network's output")
-    leaves = {
-        name: _typed(output[name], leaf, kinds[name], x_t[name], leaf_time(t, name), reading)
-        for name, leaf in process.leaves.items()
-    }
+    leaves = {}
+    for name, leaf in process.leaves.items():
+        try:
+            leaves[name] = _typed(output[name], leaf, kinds[name], x_t[name], leaf_time(t, name), reading)
+        except (TypeError, ValueError) as error:
+            raise (TypeError if isinstance(error, TypeError) else ValueError)(f"leaf {name!r}: {error}") from error
     return ProductPrediction(leaves, process, x_t, t)
 
 

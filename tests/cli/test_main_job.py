@@ -252,7 +252,7 @@ def test_figures_that_are_none_are_null(tmp_path, monkeypatch, capsys):
         (("sample", "model", "--sampler", "Stepping"), "no sampler 'Stepping'"),
         (("sample", "model", "--sampler", "Frozen"), "no sampler 'Frozen'"),
         (("sample", "model", "--sampler", "Remasking"), "needs arguments: use it from Python"),
-        (("sample", "model", "--sampler", "Euler"), "a table is drawn by its own method, "),
+        (("sample", "model", "--sampler", "Euler"), "is drawn by a method for each, together; "),
         (("sample", "model", "--sampler", "Euler"), "leave it out, or use Ancestral\n"),
         (("train", "shop.csv.gz", "--out", "x", "--length", "9"), "--length is for sequences; shop.csv.gz is a table: "),
         (("train", "three.csv", "--out", "x"), "three.csv: 3 examples are too few to train on, which takes 4: add rows"),

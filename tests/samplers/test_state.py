@@ -359,8 +359,8 @@ def test_a_condition_has_an_entry_per_row(sampler):
     shared = un.Shared(torch.tensor([2.0, 7.0]).double())  # as many entries as there are rows, and never cut
     condition = {"deep": {"where": where}, "scale": shared}
     starts = torch.tensor([1.0, 0.5]).double()
-    for start in (1.0, starts):
-        out, _ = sample(Told(), n=2, steps=2, sampler=sampler, seed=0, condition=condition, start=start)
+    for options in ({"n": 2}, {"x": torch.ones(2, 2).double(), "start": starts}):
+        out, _ = sample(Told(), steps=2, sampler=sampler, seed=0, condition=condition, **options)
         torch.testing.assert_close(out, 2 * where, rtol=0, atol=1e-9)
     with pytest.raises(ValueError, match=r"condition\['deep'\]\['where'\] has shape \(2, 2\), but there are 3 rows"):
         sample(Told(), n=3, steps=2, sampler=sampler, seed=0, condition=condition)

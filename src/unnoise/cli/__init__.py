@@ -11,6 +11,8 @@ from unnoise.cli.infill import Infill
 from unnoise.cli.sample import Sample
 from unnoise.cli.train import Train
 from unnoise.cli.verify import Verify
+from unnoise.data.base import BadData
+from unnoise.extensions import place_of
 
 Command = (
     Annotated[Train, tyro.conf.subcommand("train", description=Train.__doc__)]
@@ -32,10 +34,22 @@ def main(arguments: list[str] | None = None) -> None:
     )
     try:
         status = command.run()
-    except (ValueError, TypeError, ImportError, ArithmeticError, OSError) as error:
-        print(f"unnoise: {error}", file=sys.stderr)
-        status = 2
     except KeyboardInterrupt:
         print("unnoise: interrupted", file=sys.stderr)
         status = 130
+    except Exception as error:
+        print(f"unnoise: {_words(error)}", file=sys.stderr)
+        status = 2
     sys.exit(status)
+
+
+def _words(error: Exception) -> str:
+    """Bad input says what is wrong by itself; an error in code of the user's own is told with its place.  Any other is a
+    mistake of the library, and is raised again with all that led to it."""
+    place = None if isinstance(error, BadData) else place_of(error)
+    if place is not None:
+        kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
+        return f"{place}: {kind}{' '.join(str(error).split())}"
+    if isinstance(error, ValueError | TypeError | ImportError | ArithmeticError | OSError):
+        return str(error)
+    raise error

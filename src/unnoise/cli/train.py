@@ -171,7 +171,12 @@ class Train(Extended):
 
         with team(config.train) as accelerator:
             run = made_by_main(accelerator, make)
-            return self._train(Trainer(run, x0, progress=not self.json))
+            try:
+                return self._train(Trainer(run, x0, progress=not self.json))
+            except BaseException:
+                if accelerator.is_main_process:
+                    run.drop_if_bare()  # so that the same command can be given again
+                raise
 
     def _config(self, task: Any, rows: int) -> Any:
         import torch
@@ -269,5 +274,6 @@ class Train(Extended):
                 f"{outcome.step} steps, {outcome.seconds:.0f} s, ended by {outcome.reason}{best}; the run is in {run.folder}"
             )
             print(f"curves and samples: {report}")
-            print(f"next: unnoise sample {run.folder} -n 100 --out samples{format.suffix}")
+            loads = "".join(f" --load {name}" for name in self.load)
+            print(f"next: unnoise sample {run.folder}{loads} -n 100 --out samples{format.suffix}")
         return 0

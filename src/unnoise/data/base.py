@@ -155,7 +155,7 @@ class Format(ABC):
         """Values by name as {leaf: (values, which of its coordinates they fix)}, each of the shape of one row."""
         raise BadData(
             f"--given names columns of a table, and this run's data is of the kind {self.kind!r}: put what is known "
-            f"into a file with gaps, for unnoise infill"
+            f"into a file with gaps, for unnoise infill; or write given(assignments) of {type(self).__name__}"
         )
 
     def write_given(self, x: AnyState, assignments: dict[str, str], path: Path) -> None:
@@ -164,7 +164,10 @@ class Format(ABC):
 
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
         """The states of a file with gaps, and which of their coordinates are known (anything stands in the others)."""
-        raise BadData(f"{path}: gaps in data of the kind {self.kind!r} cannot be filled yet")
+        raise BadData(
+            f"{path}: gaps in data of the kind {self.kind!r} cannot be filled yet: write gaps(path, mark) of "
+            f"{type(self).__name__}"
+        )
 
     def write_filled(self, x: AnyState, source: Path, path: Path, mark: str | None = None) -> None:
         """The file `source` with its gaps filled from the states x: what is known stays as it is."""

@@ -31,7 +31,13 @@ def read_source(path: Path, how: Reading | None = None) -> tuple[Format, Tree, S
     with read_once():
         found = recognised(path, how)
         _refuse_others(found, path, how)
-        return *found.read(path, how), SourceFile.of(path)
+        made = found.read(path, how)
+        if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Format)):
+            raise BadData(
+                f"{path}: {found.__name__}.read(path, how) returned a {type(made).__name__}: return a pair, the format and "
+                f"the states of the file"
+            )
+        return *made, SourceFile.of(path)
 
 
 def recognised(path: Path, how: Reading) -> type[Format]:
@@ -43,8 +49,8 @@ def recognised(path: Path, how: Reading) -> type[Format]:
     if not most:
         known = ", ".join(suffix for format in FORMATS.values() for suffix in format.suffixes)
         raise BadData(
-            f"{path}: nothing is known of files with the suffix {suffix_of(path)!r}: rename it to one of {known}, or name a "
-            f"format by --format"
+            f"{path}: nothing is known of files with the suffix {suffix_of(path)!r}: rename it to one of {known}, name a "
+            f"format by --format, or import the module of a format of your own, --load MODULE"
         )
     kinds = [kind for kind, how_sure in sure.items() if how_sure == most]
     if len(kinds) > 1:

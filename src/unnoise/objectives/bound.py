@@ -25,7 +25,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from unnoise.checks import may_read, remembering
+from unnoise.checks import instance_of, may_read, remembering
 from unnoise.conditions import Condition, checked
 from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
@@ -49,6 +49,7 @@ def _times_for(denoiser: AnyDenoiser, times: Times | None, exact: bool) -> Times
     process, chain = denoiser.process, denoiser.process.grid is not None
     if times is None:
         times = (Grid() if chain else Quadrature()) if exact else default_times(process)
+    times = instance_of(times, Times, "times", "un.Importance()")
     if times.draws < 1:
         raise ValueError(f"{type(times).__name__} has draws = {times.draws}: at least one time per row is needed")
     times = times.on_chain() if chain else times
@@ -115,8 +116,10 @@ class Objective(nn.Module):
         super().__init__()
         process = denoiser.process
         self.denoiser, self.encoder, self.exact, self.fast = denoiser, encoder, exact, fast
-        self.weighting = default_weighting(process) if weighting is None else weighting
-        self.decoder = default_decoder(process) if decoder is None else decoder
+        weighting = default_weighting(process) if weighting is None else weighting
+        decoder = default_decoder(process) if decoder is None else decoder
+        self.weighting = instance_of(weighting, Weighting, "weighting", "un.weightings.Simple()")
+        self.decoder = instance_of(decoder, Decoder, "decoder", "un.decoders.GaussianDecoder()")
         self.cutoff = _cutoff_for(denoiser, cutoff)
         self.times = _times_for(denoiser, times, exact)
         if not (exact or self.times.schedule_free):

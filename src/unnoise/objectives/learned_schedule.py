@@ -18,6 +18,7 @@ The schedule takes over the work of grading the times, so the objective's rule s
 import torch
 from torch import Tensor, nn
 
+from unnoise.checks import instance_of
 from unnoise.conditions import Condition, checked, rows_of
 from unnoise.noise import NoiseSource
 from unnoise.objectives.bound import Objective
@@ -79,7 +80,7 @@ def fit_schedule(
     Adam, with a rate that falls to 0.  Returns what each step saw in its batch: the mean `bound` in nats, and the `variance`
     of the diffusion term.  Without a seed rows and noise are fresh.
     """
-    schedules = _learned(objective)
+    schedules = _learned(instance_of(objective, Objective, "objective", "un.Objective(denoiser)"))
     data = objective.denoiser.process.space.check(data, "data")
     leaf = first_leaf(data)
     if steps < 1 or batch < 2 or not lr > 0:

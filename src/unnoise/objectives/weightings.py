@@ -40,6 +40,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unnoise.checks import instance_of
 from unnoise.generators import divergence
 from unnoise.laws import sum_coordinates
 from unnoise.objectives.batches import gathered, rank
@@ -57,6 +58,7 @@ from unnoise.predictions import (
 from unnoise.processes import Process
 from unnoise.processes.finite import at
 from unnoise.schedules import Schedule
+from unnoise.schedules.base import one_per_time
 from unnoise.shapes import AnyState, Float
 
 SMALLEST = 1e-6  # of a squared error that another is relative to
@@ -200,12 +202,17 @@ class GaussianWeighting(Weighting):
 
     def leaf_rate(self, prediction, process, x0, fast, free=None):
         t, kind = prediction.t.clamp_max(LAST), type(prediction)
-        weight = process.coefficient(self.on_clean(process.schedule, t), x0)
-        if kind.tied_to_grid:
-            return sum_coordinates(weight * (x0 - prediction.to(Clean).value).square())
-        # |x_0 - x_model|^2 = |error|^2 / P^2 without dividing by alpha
-        scale = squared_error_weight(kind, process.schedule, t) / squared_error_weight(Clean, process.schedule, t)
-        return sum_coordinates(weight * process.coefficient(scale, x0) * prediction.error(x0).square())
+        own = self.on_clean(process.schedule, t)
+        try:
+            weight = process.coefficient(own, x0)
+            if kind.tied_to_grid:
+                return sum_coordinates(weight * (x0 - prediction.to(Clean).value).square())
+            # |x_0 - x_model|^2 = |error|^2 / P^2 without dividing by alpha
+            scale = squared_error_weight(kind, process.schedule, t) / squared_error_weight(Clean, process.schedule, t)
+            return sum_coordinates(weight * process.coefficient(scale, x0) * prediction.error(x0).square())
+        except (RuntimeError, AttributeError):
+            one_per_time(own, t, f"{type(self).__name__}.on_clean", process.schedule.shape)  # which tells what is wrong
+            raise
 
 
 class Simple(GaussianWeighting):
@@ -318,7 +325,7 @@ class LeafWeightings(Weighting):
     """A weighting per leaf of a product; leaves not named keep the bound."""
 
     def __init__(self, /, **leaves: Weighting):
-        self.leaves = leaves
+        self.leaves = {name: instance_of(leaf, Weighting, name, "un.weightings.Simple()") for name, leaf in leaves.items()}
 
     def _each(self, prediction: Prediction) -> list[tuple[str, Prediction, Weighting]]:
         prediction = prediction.by_leaf()

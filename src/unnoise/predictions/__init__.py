@@ -10,6 +10,7 @@ from unnoise.predictions.finite import FinitePrediction, Posterior, Rates, Ratio
 from unnoise.predictions.from_marginal import FromMarginal
 from unnoise.predictions.kinds import Kinds, admitted_kinds, default_kind, resolve_kinds
 from unnoise.predictions.product import ProductPrediction
+from unnoise.predictions.registry import register_kind
 
 __all__ = [
     "Clean",
@@ -41,7 +42,16 @@ __all__ = [
     "combine_leaf",
     "default_kind",
     "difference_kind",
+    "register_kind",
     "resolve_kinds",
     "tilt",
     "variances",
 ]
+
+_SAVED: tuple[type[Prediction], ...] = (
+    *(Clean, Noise, Score, Velocity, Flow),
+    *(Posterior, RawPosterior, Ratio, Rates),
+    *(Remaining, Intensity, CountRatio, Energy),
+)
+for _kind in _SAVED:
+    register_kind(_kind)

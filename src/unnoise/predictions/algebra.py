@@ -44,7 +44,7 @@ from torch import Tensor
 
 from unnoise.checks import may_read
 from unnoise.laws import LOG_ZERO, TINY
-from unnoise.predictions.base import Prediction, refuse
+from unnoise.predictions.base import Prediction, check_shape, refuse
 from unnoise.predictions.continuous import ContinuousPrediction, Score
 from unnoise.predictions.counts import CountPrediction, CountRatio, Remaining
 from unnoise.predictions.energy import Energy
@@ -55,6 +55,7 @@ from unnoise.tree import leaves
 
 Weight = float | Tensor  # a number, or one per row
 CLOSE = 1e-9  # to 1, of weights whose sum is meant to be
+BY = "the `by` of a tilt"
 
 
 def combine(predictions: Sequence[Prediction], weights: Any) -> Prediction:
@@ -221,6 +222,7 @@ def tilt(prediction: Prediction, by: Any) -> Any:
 @tilt.register(ContinuousPrediction)
 def _(prediction: ContinuousPrediction, by):
     """value + B C by, B = -sigma D/alpha: -sigma for the noise, 1 for the score, sigma^2/alpha for x_0."""
+    check_shape(by, prediction.shapes(prediction.process, prediction.x_t), BY, spread=True)
     process, t = prediction.process, prediction.t
     alpha = process.schedule.alpha(t).clamp_min(TINY)
     factor = -process.schedule.sigma(t) * prediction.determinant() / alpha
@@ -234,6 +236,7 @@ def _(prediction: ContinuousPrediction, by):
 
 @tilt.register(FinitePrediction)
 def _(prediction: FinitePrediction, by):
+    check_shape(by, [tuple(prediction.value.shape)], BY, spread=True)
     return prediction.with_value(prediction.value + by)
 
 
@@ -241,6 +244,7 @@ def _(prediction: FinitePrediction, by):
 @tilt.register(Rates)
 def _(prediction: Any, by):
     process, x_t = prediction.process, prediction.x_t
+    check_shape(by, prediction.shapes(process, x_t), BY, spread=True)
     missing = process.state_space.size - by.shape[-1]
     by = torch.nn.functional.pad(by, (0, missing)).expand(*x_t.shape, -1)  # h = 1 of the states that noise adds
     return prediction.with_value(process.widen(prediction.value) + by - by.gather(-1, x_t.unsqueeze(-1)))
@@ -248,6 +252,7 @@ def _(prediction: Any, by):
 
 @tilt.register(CountPrediction)
 def _(prediction: CountPrediction, by):
+    check_shape(by, [(*prediction.x_t.shape, 2)], BY, spread=True)
     if isinstance(prediction, Remaining):
         return prediction.with_value(prediction.value + by[..., 1])
     if isinstance(prediction, CountRatio) or prediction.process.pure_death:

@@ -74,6 +74,11 @@ class Prediction(Reversal):
         return cls(output, process, x_t, t)  # type: ignore[call-arg]
 
     @classmethod
+    def shapes(cls, process: Process, x_t: AnyState) -> list[tuple[int, ...]] | None:
+        """The shapes that its value may have at these states, the usual one first; None: it has no such value."""
+        return None
+
+    @classmethod
     def of_energy(cls, leaf: Any) -> "Prediction":
         """What the differences of an energy say on a leaf (see `energy.EnergyLeaf`)."""
         raise TypeError(f"no {cls.__name__} is made of an energy's differences: write {cls.__name__}.of_energy(leaf)")
@@ -110,6 +115,9 @@ class Prediction(Reversal):
         """The same kind at the same state and time, with another value (a dict by leaf on a product)."""
         if not hasattr(self, "value"):
             raise TypeError(f"a {type(self).__name__} has no value to put another in the place of")
+        expected = self.shapes(self.process, self.x_t)
+        if expected is not None:
+            check_shape(value, expected, f"the value of {type(self).__name__}")
         own = copy(self)
         own.value = value  # type: ignore[attr-defined]
         return own
@@ -125,7 +133,7 @@ class Prediction(Reversal):
         return self
 
 
-def check_output(output: Any, expected: list[tuple] | None) -> None:
+def check_output(output: Any, expected: list[tuple[int, ...]] | None) -> None:
     """A tensor of floats, of one of the shapes expected."""
     if not isinstance(output, Tensor):
         raise TypeError(f"the network returned a {type(output).__name__}; it must return a plain tensor")
@@ -133,6 +141,19 @@ def check_output(output: Any, expected: list[tuple] | None) -> None:
         raise ValueError(f"the network returned shape {tuple(output.shape)}; expected {expected[0]}")
     if not output.dtype.is_floating_point:
         raise TypeError(f"the network returned dtype {output.dtype}; it must return floating point numbers")
+
+
+def check_shape(value: Any, expected: list[tuple[int, ...]], what: str, spread: bool = False) -> None:
+    """A tensor of one of the shapes; with `spread` axes of length 1 stand for any."""
+    shape = tuple(value.shape) if isinstance(value, Tensor) else None
+    if shape in expected or spread and shape is not None and any(_spreads(shape, wanted) for wanted in expected):
+        return
+    found = f"a {type(value).__name__}" if shape is None else f"of shape {shape}"
+    raise ValueError(f"{what} is {found}: pass a tensor of shape {' or '.join(map(str, dict.fromkeys(expected)))}")
+
+
+def _spreads(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    return len(shape) == len(wanted) and all(n in (1, m) for n, m in zip(shape, wanted, strict=True))
 
 
 def refuse(source: Prediction, target: type, why: str) -> InexactConversion:

@@ -71,6 +71,10 @@ class ContinuousPrediction(Prediction):
         return None if isinstance(process, Gaussian) else super().misfit(process)
 
     @classmethod
+    def shapes(cls, process: Process, x_t: Tensor) -> list[tuple[int, ...]]:
+        return [tuple(x_t.shape)]
+
+    @classmethod
     def of_output(
         cls, output: Any, process: Process, x_t: Tensor, t: Tensor, reading: OutputReading
     ) -> "ContinuousPrediction":
@@ -79,6 +83,11 @@ class ContinuousPrediction(Prediction):
         if isinstance(output, tuple):
             if len(output) != 2:
                 raise ValueError(f"the network returned {len(output)} outputs; expected a tensor, or a pair (prediction, v)")
+            if reading.variance is None:
+                raise ValueError(
+                    "the network returned a pair (prediction, v), but nothing reads v: return the prediction alone, or pass "
+                    "Denoiser(..., variance=LearnedVariance())"
+                )
             output, extra = output
         check_output(output, [tuple(x_t.shape)])
         return cls(output, process, x_t, t, reading.variance, extra, **reading.grid_pair(cls, t))  # type: ignore[arg-type]

@@ -73,8 +73,12 @@ class CountPrediction(Prediction):
         return None if isinstance(process, Thinning) else super().misfit(process)
 
     @classmethod
+    def shapes(cls, process: Process, x_t: Tensor) -> list[tuple[int, ...]]:
+        return [tuple(x_t.shape) if cls.entries == 1 else (*x_t.shape, cls.entries)]
+
+    @classmethod
     def of_output(cls, output: Any, process: Process, x_t: Tensor, t: Tensor, reading: OutputReading) -> "CountPrediction":
-        check_output(output, [tuple(x_t.shape) if cls.entries == 1 else (*x_t.shape, cls.entries)])
+        check_output(output, cls.shapes(process, x_t))
         return cls(output, process, x_t, t)  # type: ignore[arg-type]
 
     @abstractmethod

@@ -64,8 +64,12 @@ class FinitePrediction(Prediction):
         return [process.space.size, process.state_space.size]
 
     @classmethod
+    def shapes(cls, process: Process, x_t: Tensor) -> list[tuple[int, ...]]:
+        return [(*x_t.shape, size) for size in cls.sizes(cast(FiniteProcess, process))]
+
+    @classmethod
     def of_output(cls, output: Any, process: Process, x_t: Tensor, t: Tensor, reading: OutputReading) -> "FinitePrediction":
-        check_output(output, [(*x_t.shape, size) for size in cls.sizes(cast(FiniteProcess, process))])
+        check_output(output, cls.shapes(process, x_t))
         return cls(output, process, x_t, t, **cls.options(reading, t))  # type: ignore[arg-type]
 
     @classmethod

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from unnoise.generators import Local
 from unnoise.laws import Law
-from unnoise.predictions.base import Kind, Prediction, refuse
+from unnoise.predictions.base import Kind, Prediction, check_shape, refuse
 from unnoise.processes import Process
 from unnoise.shapes import Clock, Tree
+from unnoise.tree import batch_size
 
 
 class FromMarginal(Prediction):
@@ -23,7 +24,13 @@ class FromMarginal(Prediction):
         self.log_q, self.process, self.x_t, self.t = log_q, process, x_t, t
 
     def local(self) -> Tree[Local]:
-        return self.process.reversed_local(self.log_q, self.x_t, self.t)
+        return self.process.reversed_local(self.one_per_row, self.x_t, self.t)
+
+    def one_per_row(self, x: Tree, t: Clock) -> Tensor:
+        """log_q, if it is a number for each row; others would be added up as if they were."""
+        value = self.log_q(x, t)
+        check_shape(value, [(batch_size(x),)], "what log_q(x, t) returned")
+        return value
 
     def step(self, s: Clock) -> Law:
         raise TypeError(

@@ -21,9 +21,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from unnoise.checks import Unanswered
+from unnoise.checks import Unanswered, instance_of
 from unnoise.generators import Generator, Local, Reversal
 from unnoise.laws import Law
+from unnoise.schedules import Schedule
 from unnoise.shapes import AnyState, Clock, Tree
 from unnoise.spaces import Space
 from unnoise.tree import batch_size, first_leaf, repeat_rows
@@ -132,6 +133,11 @@ class Process(nn.Module):
     def generator(self, t: float) -> Generator:
         """The forward generator at one time."""
         return Generator(self.state_space, lambda x: self.local(x, t))
+
+
+def valid_schedule(schedule: Schedule | None, default: Schedule) -> Schedule:
+    """The schedule that a process is given, or its default; refused where no process has it."""
+    return instance_of(default if schedule is None else schedule, Schedule, "schedule", "un.schedules.Cosine()").validate()
 
 
 class Conditioned(Reversal):

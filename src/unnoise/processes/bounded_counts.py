@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from unnoise.laws import log_coefficient
+from unnoise.processes.base import valid_schedule
 from unnoise.processes.dense import Full, TimeScaled
 from unnoise.processes.rank_one import check_fit
 from unnoise.schedules import Linear, Schedule
@@ -43,7 +44,7 @@ class BirthDeath(TimeScaled):
             raise ValueError(f"occupancy = {occupancy:g} is the chance that a fresh unit is present: choose it in [0, 1)")
         self.most, self.occupancy = most, occupancy
         self.space = self.state_space = Finite(most + 1, shape)
-        self.schedule = check_fit((schedule or Linear()).validate(), self.space)
+        self.schedule = check_fit(valid_schedule(schedule, Linear()), self.space)
         if self.schedule.shape:
             raise ValueError("counts take one schedule for all coordinates")
         last = float(self.schedule.alpha(1.0).detach())

@@ -27,7 +27,7 @@ from unnoise.checks import as_times, may_read, ordered
 from unnoise.count_laws import CountLaw, Tabulated, Thinned, spread
 from unnoise.generators import Local
 from unnoise.laws import LOG_ZERO, log_coefficient, log_of
-from unnoise.processes.base import Process
+from unnoise.processes.base import Process, valid_schedule
 from unnoise.processes.product import NODES
 from unnoise.schedules import Linear, Schedule
 from unnoise.shapes import Clock, Float, Tree
@@ -44,7 +44,7 @@ class Thinning(Process):
     def __init__(self, shape: int | Sequence[int] = (), schedule: Schedule | None = None, immigration: float = 0.0):
         super().__init__()
         self.space = self.state_space = Counts(shape)
-        self.schedule = (schedule or Linear()).validate()
+        self.schedule = valid_schedule(schedule, Linear())
         if self.schedule.shape not in ((), self.space.shape):
             raise ValueError(
                 f"a schedule of shape {self.schedule.shape} does not fit coordinates {self.space.shape}: "

@@ -15,6 +15,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from unnoise.checks import may_read, ordered
 from unnoise.generators.semigroup import Eigen, PowerTable, Semigroup, Series, checked_entries, checked_rates
 from unnoise.laws import Categorical, TabulatedCategorical, log_of
+from unnoise.processes.base import valid_schedule
 from unnoise.processes.dense import Few, Full, TimeScaled, invert
 from unnoise.processes.finite import float_dtype
 from unnoise.processes.rank_one import check_fit
@@ -74,7 +75,7 @@ class RateMatrix(TimeScaled):
             raise ValueError(f"size = {size} categories, but the rate matrix has {states} states")
         self.space = Finite(size, shape)
         self.state_space = Finite(states, shape)
-        self.schedule = check_fit((schedule or Linear()).validate(), self.space)
+        self.schedule = check_fit(valid_schedule(schedule, Linear()), self.space)
         if method not in get_args(Method):
             raise ValueError(f"method = {method!r}: choose 'uniformization' or 'eigen'")
         one = torch.ones(1, dtype=torch.float64)

@@ -23,22 +23,44 @@ class DenseProcess(FiniteProcess):
     """Base of processes whose kernels are matrices; all coordinates share them."""
 
     costly_rate = True
+    _kernel_seen = False  # whether what `kernel` answers was looked at
     _kept_prior: tuple[object, Tensor | None] = (None, None)  # the schedule and its log p_1
 
-    @abstractmethod
     def kernel(self, s: Tensor | None, t: Tensor) -> Float[Tensor, "batch size size"]:
         """Q_{t|s} for each pair of times (s = None: from the data), float64, columns sum to 1."""
+        raise self.unanswered("kernel(s, t)", "its kernels Q_{t|s}")
 
-    @abstractmethod
     def rates(self, t: Tensor) -> Float[Tensor, "batch size size"]:
         """R_t for each time, float64; the diagonal is not read."""
+        raise self.unanswered("rates(t)", "its rates R_t")
 
     def log_rates(self, t: Tensor) -> Float[Tensor, "batch size size"]:
         return log_of(self.rates(t))
 
     def factors(self, s: Tensor | None, t: Tensor) -> list[Float[Tensor, "batch size size"]]:
         """Matrices whose product, the last on the left, is the kernel: applied one by one where vectors are few."""
+        if not self._kernel_seen and not torch.compiler.is_compiling():
+            self._check_kernel(t.device)
         return [self.kernel(s, t)]
+
+    def _check_kernel(self, device: torch.device) -> None:
+        """What `kernel` answers at t = 1, looked at once: its shape, its precision, and that its columns are laws."""
+        name, size = type(self).__name__, self.state_space.size
+        kernel = self.kernel(None, torch.ones(1, dtype=torch.float64, device=device))
+        if tuple(kernel.shape) != (1, size, size) or kernel.dtype is not torch.float64:
+            raise ValueError(
+                f"{name}.kernel(None, t) for one time has shape {tuple(kernel.shape)} and dtype {kernel.dtype}: return "
+                f"float64 of shape (1, {size}, {size}), a matrix for each time"
+            )
+        wrong = ((kernel[0].sum(0) - 1).abs() > 1e-6) | (kernel[0] < -1e-9).any(0)
+        if may_read(wrong) and bool(wrong.any()):
+            x = int(wrong.nonzero()[0, 0])
+            raise ValueError(
+                f"{name}.kernel(None, 1): column {x} sums to {kernel[0, :, x].sum().item():g} with a least entry of "
+                f"{kernel[0, :, x].min().item():g}, but it is the law of x_1 given x_0 = {x}: entry [y, x] is the "
+                f"probability of y, and every column sums to 1"
+            )
+        self._kernel_seen = True
 
     def _at(self, x: Tensor, s: Clock | None, t: Clock) -> tuple[Tensor | None, Tensor]:
         """The times of each row; one alone where a single number stands for all rows, as in a sampler."""

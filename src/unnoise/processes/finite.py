@@ -17,8 +17,6 @@ implies, and R(y, x) the rate x -> y (row = destination),
 The source y of a reverse jump is what one conditions on (the print of eq:seq-reverse-posterior has the target).
 """
 
-from abc import abstractmethod
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -55,17 +53,17 @@ class FiniteProcess(Process):
     space: Finite
     state_space: Finite
 
-    @abstractmethod
-    def log_evidence(self, x_t: Tensor, s: Clock | None, t: Clock) -> Float[Tensor, "batch *shape size"]: ...
+    def log_evidence(self, x_t: Tensor, s: Clock | None, t: Clock) -> Float[Tensor, "batch *shape size"]:
+        raise self.unanswered("log_evidence(x_t, s, t)", "log q(x_t | x_s = a) for every a")
 
-    @abstractmethod
-    def log_push(self, log_v: Tensor, s: Clock | None, t: Clock) -> Float[Tensor, "batch *shape size"]: ...
+    def log_push(self, log_v: Tensor, s: Clock | None, t: Clock) -> Float[Tensor, "batch *shape size"]:
+        raise self.unanswered("log_push(log_v, s, t)", "log (Q_{t|s} v)")
 
-    @abstractmethod
-    def log_rates_into(self, x: Tensor, t: Clock) -> Float[Tensor, "batch *shape size"]: ...
+    def log_rates_into(self, x: Tensor, t: Clock) -> Float[Tensor, "batch *shape size"]:
+        raise self.unanswered("log_rates_into(x, t)", "the rates into x")
 
-    @abstractmethod
-    def log_rates_from(self, x: Tensor, t: Clock) -> Float[Tensor, "batch *shape size"]: ...
+    def log_rates_from(self, x: Tensor, t: Clock) -> Float[Tensor, "batch *shape size"]:
+        raise self.unanswered("log_rates_from(x, t)", "the rates out of x")
 
     @property
     def latest(self) -> float:

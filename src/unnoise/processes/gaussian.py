@@ -30,7 +30,7 @@ from unnoise.checks import as_times, may_read, ordered
 from unnoise.covariance import Covariance
 from unnoise.generators import Local
 from unnoise.laws import Law, Normal, sum_coordinates
-from unnoise.processes.base import Process, last_time
+from unnoise.processes.base import Process, last_time, valid_schedule
 from unnoise.schedules import Cosine, Schedule
 from unnoise.shapes import Clock, Tree
 from unnoise.spaces import Euclidean
@@ -50,7 +50,7 @@ class Gaussian(Process):
     def __init__(self, shape: int | Sequence[int] = (), schedule: Schedule | None = None, covariance: Any = None):
         super().__init__()
         self.space = self.state_space = Euclidean(shape)
-        self.schedule = (schedule or Cosine()).validate()
+        self.schedule = valid_schedule(schedule, Cosine())
         if self.schedule.shape not in ((), self.space.shape):
             raise ValueError(
                 f"a schedule of shape {self.schedule.shape} does not fit coordinates {self.space.shape}: "

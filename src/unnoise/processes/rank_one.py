@@ -20,6 +20,7 @@ from unnoise.checks import may_read, ordered
 from unnoise.generators.local import without_self
 from unnoise.laws import LOG_ZERO, Categorical, Law, finite_or_inf, log_coefficient, sum_coordinates
 from unnoise.noise import NoiseSource
+from unnoise.processes.base import valid_schedule
 from unnoise.processes.finite import FiniteProcess, float_dtype, log_minus, log_mix
 from unnoise.processes.noise_laws import NoiseLaw
 from unnoise.schedules import Linear, Schedule
@@ -51,7 +52,7 @@ class RankOne(FiniteProcess):
         super().__init__()
         self.space = space
         self.state_space = space if states == space.size else Finite(states, space.shape)
-        self.schedule = check_fit((schedule or Linear()).validate(), space)
+        self.schedule = check_fit(valid_schedule(schedule, Linear()), space)
         self.cutoff = 0.0
 
     @abstractmethod

@@ -74,7 +74,7 @@ class FlowField:
         """What the network says of some rows of the batch, by leaf."""
         condition = rows_of(self.condition, rows)
         self.record.calls += self.denoiser.passes
-        self.record.rows += len(rows)
+        self.record.rows += len(rows) * self.denoiser.passes
         prediction = self.denoiser(x, t, **condition).by_leaf()
         if not self.known:
             for leaf in _leaves(prediction):

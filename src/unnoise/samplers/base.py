@@ -114,7 +114,12 @@ class OneStep(Stepping):
         return None
 
     def stage_times(self, problem: Problem, tables: Any) -> list[tuple[float, ...]]:
-        """Where the network is asked in each step."""
+        """Where the network is asked in each step: where it starts, unless a method with more stages says."""
+        if self.stages != 1:
+            raise TypeError(
+                f"{type(self).__name__} has stages = {self.stages}, and does not say where: write stage_times(problem, "
+                f"tables), a list with the times of each step's {self.stages} calls, as in [(t, (t + s) / 2), ...]"
+            )
         return [(t,) for t in problem.times[:-1].tolist()]
 
     def leaf_times(self, problem: Problem, times: list[float]) -> Tree[list[float]]:

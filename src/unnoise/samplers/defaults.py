@@ -7,13 +7,15 @@ by registering,
     def _(process: MyProcess, steps: int | None = None) -> Plan:
         return Plan(MyMethod(), steps or 100)
 
-and without an answer is drawn by `Ancestral`, which asks for nothing but the process's kernels.
+and without an answer is drawn by `Ancestral`, which asks for nothing but the process's kernels.  As a leaf of a product it
+is drawn by the same method, if that has steps to share, or by another that it registers with `default_leaf_method`.
 """
 
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
 
+from unnoise.checks import whole
 from unnoise.processes import Chain, Gaussian, Masking, Process, Product
 from unnoise.samplers.base import Ancestral, OneStep, Sampler
 from unnoise.samplers.exponential import DPMSolverPP
@@ -43,13 +45,23 @@ def default_sampler(process: Any, steps: int | None = None) -> Plan:
 
 @singledispatch
 def default_leaf_method(process: Process) -> OneStep:
-    """The method of a leaf of a product, which goes by the common steps and is asked once in each; open likewise."""
-    return Ancestral()
+    """The method of a leaf of a product, which goes by the common steps; open likewise.
+
+    Unless registered it is the leaf's own default method, if that has steps to share (`OneStep`), else `Ancestral`.
+    """
+    method = default_sampler(process).sampler
+    return method if isinstance(method, OneStep) else Ancestral()
 
 
 @default_leaf_method.register
 def _(process: Gaussian) -> OneStep:
-    return DPMSolverPP(2)
+    own = default_sampler.dispatch(type(process)) is not default_sampler.dispatch(Gaussian)
+    return default_leaf_method.dispatch(Process)(process) if own else DPMSolverPP(2)
+
+
+@default_leaf_method.register
+def _(process: Product) -> OneStep:
+    return Ancestral()
 
 
 @default_sampler.register
@@ -89,6 +101,4 @@ def default_steps(process: Process) -> int:
 
 
 def _at_least_one(steps: int | None) -> int | None:
-    if steps is not None and steps < 1:
-        raise ValueError(f"steps = {steps}: at least one is needed")
-    return steps
+    return None if steps is None else whole(steps, "steps")

@@ -2,11 +2,13 @@
 
 from copy import copy, deepcopy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from unnoise import tree
+from unnoise.checks import as_times
 from unnoise.conditions import Condition, rows_of
 from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
@@ -21,7 +23,7 @@ class Info:
     """What a run did."""
 
     calls: int = 0  # evaluations of the network
-    rows: int = 0  # rows given to it, over all calls
+    rows: int = 0  # rows given to it, over all evaluations
     jumps: Tensor | None = None  # coordinate changes per sample, where the method counts them
     clipped: Tensor | None = None  # share of rates that were negative and set to 0, where the method may do so
     end_errors: tuple[float, float] | None = None  # in total variation at most, of an event method's first and last piece
@@ -90,12 +92,17 @@ class Problem:
         return list(torch.as_tensor(times, dtype=torch.float64).to(self.device).unbind(0))
 
     def predict(self, x: Tree, t: Tree) -> Prediction:
-        """The denoiser at time t, a number on the states' device or one for each row (or for each leaf such a time)."""
-        rows = tree.batch_size(x)
-        self.info.calls += self.denoiser.passes
-        self.info.rows += rows
-        clock = t.expand(rows) if isinstance(t, Tensor) else tree.map_leaves(lambda leaf: leaf.expand(rows), t)
-        return self.denoiser(x, clock, **self.condition)
+        """The denoiser at time t, a number or one for each row (or for each leaf such a time)."""
+        rows, passes = tree.batch_size(x), self.denoiser.passes
+        self.info.calls += passes
+        self.info.rows += rows * passes
+        if isinstance(t, Tensor):
+            return self.denoiser(x, t.expand(rows), **self.condition)
+
+        def clock(time: Any) -> Tensor:
+            return time.expand(rows) if isinstance(time, Tensor) else as_times(time, rows, self.device)
+
+        return self.denoiser(x, tree.map_leaves(clock, t), **self.condition)
 
     def predict_rows(self, x: Tree, t: Tensor, rows: Tensor | None) -> Prediction:
         """The denoiser on some rows of the batch, with their share of the condition; None: on all."""

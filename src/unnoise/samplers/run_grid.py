@@ -5,6 +5,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from unnoise.checks import whole
 from unnoise.denoiser import AnyDenoiser
 from unnoise.processes import Chain, Process
 from unnoise.samplers import grids
@@ -37,8 +38,7 @@ def grid_of(
     chain = cast(Chain, denoiser.process) if denoiser.process.grid is not None else None
     if times is not None or chain is not None:
         _refuse_ends("the grid" if times is not None else "the chain", start, end)
-    if steps is not None and steps < 1:
-        raise ValueError(f"steps = {steps}: at least one is needed")
+    steps = None if steps is None else whole(steps, "steps")
     if times is not None:
         return _given(denoiser, chain, steps, times)
     if chain is not None:

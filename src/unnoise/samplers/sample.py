@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from unnoise.checks import instance_of, whole
 from unnoise.conditions import Condition, checked
 from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
@@ -19,7 +20,7 @@ from unnoise.samplers.defaults import Plan, default_sampler
 from unnoise.samplers.finish import finished
 from unnoise.samplers.problem import Info, Problem
 from unnoise.samplers.run_grid import Grid, grid_of, on_grid, steps_within
-from unnoise.samplers.starts import checked_starts, staggered
+from unnoise.samplers.starts import check_start, checked_starts, staggered
 from unnoise.samplers.state import State, StopSampling, Told, lengths
 from unnoise.shapes import AnyState, Int, Tree
 from unnoise.tree import batch_size, first_leaf, map_leaves
@@ -61,7 +62,7 @@ def chosen(
         if not isinstance(plan, Plan):
             raise TypeError(f"the default_sampler of {type(process).__name__} returned {plan!r}: return Plan(method, steps)")
         sampler, steps = plan.sampler, plan.steps if grid is None and calls is None else steps
-    refused(sampler, process.base)
+    refused(instance_of(sampler, Sampler, "sampler", "un.samplers.DDIM()"), process.base)
     if calls is not None:
         steps = steps_within(calls, sampler, denoiser)
     elif steps is None and grid is None and isinstance(sampler, AdaptiveODE):
@@ -167,7 +168,10 @@ def sample(
     Without a sampler the process's own method is used (`samplers.default_sampler`).  Sample i is a function of
     (seed, first + i) alone, or of (seed, rows[i]), whatever the batch; without a seed each run has a fresh one, `info.seed`.
     `x` starts from given states, not the prior, where and in which precision they are; `start` is the time they stand at,
-    one for all or one per row (`samplers.starts`).  `condition` is what the network is told (`unnoise.conditions`).
+    one for all or one per row (`samplers.starts`).  Without x the prior stands in for the law at `start`, which it is at
+    t = 1 alone: started elsewhere, the samples have another law than the model's.
+
+    `condition` is what the network is told (`unnoise.conditions`).
 
     How finely: `steps`, or `calls`, the most evaluations of the network, or on numbers a `tolerance`, by which steps are
     chosen for each sample by itself.  `grid` is a rule of `samplers.grids`, or falling times.
@@ -179,6 +183,7 @@ def sample(
     leaves it as it is.  With `grad=True` the run can be differentiated, by x, the condition and the network's weights.
     """
     sampler, steps = chosen(denoiser, steps, sampler, grid, calls, tolerance)
+    check_start(start, x is not None)
     if grad and not sampler.differentiable:
         raise ValueError(f"grad = True, but {type(sampler).__name__} looks at values as it goes: use DDIM or DPMSolverPP")
     with nullcontext() if grad else torch.no_grad():
@@ -215,8 +220,8 @@ def _begun(
     process = denoiser.process
     if (n is None) == (x is None):
         raise ValueError("pass n, how many samples to draw, or x, the states to start from")
-    if n is not None and n < 0:
-        raise ValueError(f"n = {n} must not be negative")
+    if n is not None:
+        n = whole(n, "n", least=0)
     if x is not None:
         x = _moved(process.state_space.check(x, "x"), dtype, device)
         where = first_leaf(x).device

@@ -9,6 +9,7 @@ one with a single start; with as many starts as rows, the network is called for 
 """
 
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import torch
@@ -25,6 +26,20 @@ APART = (
     "these rows start at times of their own, and what the method remembers of them is of different lengths: exchange rows "
     "in runs with one start, or return a state with another x, dataclasses.replace(state, x=...)"
 )
+
+
+def check_start(start: Any, given: bool) -> None:
+    """A number; or for states that are given (`given`) a tensor of them, one per row."""
+    if not isinstance(start, Real | Tensor):
+        raise TypeError(
+            f"start is a {type(start).__name__}: pass a number, or for given states x a tensor with one time per row, "
+            f"start=torch.tensor([1.0, 0.5, ...])"
+        )
+    if isinstance(start, Tensor) and start.ndim and not given:
+        raise ValueError(
+            f"start has a time for each of {len(start)} rows, but no states x that stand at these times, and the prior is "
+            f"the law at t = 1: pass x, or leave start out"
+        )
 
 
 def checked_starts(start: Tensor, times: Float[Tensor, "times"], rows: int) -> Float[Tensor, "rows"]:

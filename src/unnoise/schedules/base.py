@@ -20,7 +20,6 @@ numbers is taken: 1 - cos is 2 sin^2 of the half angle, 1 - exp is -expm1, cos n
 Schedules are modules, so that a learned one is trained with the network.
 """
 
-from abc import abstractmethod
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
@@ -28,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unnoise.checks import memory
+from unnoise.checks import Unanswered, memory
 
 Number = float | int | Tensor
 
@@ -105,11 +104,15 @@ class Schedule(nn.Module):
     def _learned(self) -> bool:
         return any(parameter.requires_grad for parameter in self.parameters())
 
-    @abstractmethod
-    def exact_alpha(self, t: Tensor) -> Tensor: ...
+    def exact_alpha(self, t: Tensor) -> Tensor:
+        raise self._unanswered("exact_alpha(t)", "its signal coefficient alpha")
 
-    @abstractmethod
-    def exact_sigma(self, t: Tensor) -> Tensor: ...
+    def exact_sigma(self, t: Tensor) -> Tensor:
+        raise self._unanswered("exact_sigma(t)", "its noise coefficient sigma")
+
+    def _unanswered(self, method: str, what: str) -> Unanswered:
+        name = type(self).__name__
+        return Unanswered(f"the schedule {name} does not say {what}: write the method {method} of the class {name}")
 
     def exact_beta(self, t: Tensor) -> Tensor:
         return 1 - self.exact_alpha(t)
@@ -229,7 +232,8 @@ class Schedule(nn.Module):
         t = torch.linspace(0, 1, 1025, dtype=torch.float64)
         with torch.no_grad():
             alpha, sigma = (
-                f(t).flatten(1) if self.shape else f(t).unsqueeze(-1) for f in (self.exact_alpha, self.exact_sigma)
+                one_per_time(f(t), t, f.__name__, self.shape).reshape(len(t), -1)
+                for f in (self.exact_alpha, self.exact_sigma)
             )
         for name, bad, value, remedy in (
             ("alpha", ~((alpha >= 0) & (alpha <= 1 + 1e-12)), alpha, "alpha must stay in [0, 1]"),
@@ -244,6 +248,17 @@ class Schedule(nn.Module):
             at = t[int(fall.nonzero()[0, 0]) + 1].item()
             raise ValueError(f"{self}: sigma^2/alpha^2 decreases at t = {at:.4f}; noise can only be added, never removed")
         return self
+
+
+def one_per_time(value: Any, t: Tensor, name: str, shape: tuple[int, ...] = ()) -> Tensor:
+    """What a function of times returned, if it is a number for each (and each coordinate of the shape)."""
+    if isinstance(value, Tensor) and tuple(value.shape) == (*t.shape, *shape):
+        return value
+    found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+    raise TypeError(
+        f"{name}(t) returned {found} for t of shape {tuple(t.shape)}: return one number per time"
+        + (f" and coordinate of {shape}" if shape else ", as torch.ones_like(t) does")
+    )
 
 
 def _derivative(function: Callable[[Tensor], Tensor], t: Tensor, learned: bool) -> Tensor:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from unnoise.schedules.base import Schedule, rounded
+from unnoise.schedules.base import Schedule, one_per_time, rounded
 
 
 class Custom(Schedule):
@@ -17,12 +17,8 @@ class Custom(Schedule):
         super().__init__()
         self._alpha_function, self._sigma_function = alpha, sigma
         for name, function in (("alpha", alpha), ("sigma", sigma)):
-            value = function(torch.linspace(0, 1, 3, dtype=torch.float64))
-            if not (isinstance(value, Tensor) and value.shape == (3,)):
-                found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-                raise TypeError(
-                    f"{name}(t) returned {found} for t of shape (3,): return one number per time, as torch.ones_like(t) does"
-                )
+            t = torch.linspace(0, 1, 3, dtype=torch.float64)
+            one_per_time(function(t), t, name)
         self.validate()
 
     def exact_alpha(self, t):

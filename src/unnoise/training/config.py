@@ -16,6 +16,7 @@ from unnoise.data.base import Format
 from unnoise.networks.base import described
 from unnoise.objectives import weightings
 from unnoise.predictions import Kinds
+from unnoise.predictions.registry import kind_named, name_of_kind
 from unnoise.training.task import Task
 
 DECAYS = ("cosine", "constant", "linear")
@@ -34,9 +35,6 @@ WEIGHTINGS: dict[str, type[weightings.Weighting]] = {
     "balanced": weightings.Balanced,
     "cross_entropy": weightings.CrossEntropy,
 }
-_NAMES = ("Clean", "Noise", "Score", "Velocity", "Flow", "Posterior", "RawPosterior", "Ratio", "Rates")
-_MORE = ("Remaining", "Intensity", "CountRatio", "Energy")
-KINDS: dict[str, type] = {name: getattr(predictions, name) for name in _NAMES + _MORE}
 
 
 def only_known(cls: type, data: Any, what: str) -> dict[str, Any]:
@@ -210,7 +208,7 @@ class RunConfig:
         predicts if that is not the default."""
         named = network if isinstance(network, dict) else described(network)
         task = format if isinstance(format, Task) else Task.of(format, schedule)
-        data = {"kind": task.format.kind, "data": task.format.to_json()}
+        data = {"kind": task.format.kind, "data": _plain(task.format)}
         kinds = kind_names(predicts or predictions.default_kind(task.process))
         return cls(train=train, format=data, network=named, predicts=kinds, schedule=task.schedule, process=task.words)
 
@@ -230,16 +228,25 @@ class RunConfig:
         return cls(**{**data, "train": TrainConfig.from_json(data["train"])})
 
 
+def _plain(format: Format) -> dict[str, Any]:
+    """A format as it is saved with a run."""
+    data = format.to_json()
+    try:
+        json.dumps(data)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{type(format).__name__}.to_json() is not plain data ({error}): return dicts, lists, words, numbers and None"
+        ) from error
+    return data
+
+
 def kind_names(kinds: Kinds) -> Any:
     """Prediction types by name."""
     if kinds is None or isinstance(kinds, str):
         return kinds
     if isinstance(kinds, dict):
         return {name: kind_names(kind) for name, kind in kinds.items()}
-    name = next((name for name, kind in KINDS.items() if kind is kinds), None)
-    if name is None:
-        raise ValueError(f"predicts = {kinds} cannot be saved with a run: choose from {', '.join(KINDS)}")
-    return name
+    return name_of_kind(kinds)
 
 
 def kinds_of(names: Any) -> Kinds:
@@ -248,6 +255,4 @@ def kinds_of(names: Any) -> Kinds:
         return None
     if isinstance(names, dict):
         return {leaf: kinds_of(name) for leaf, name in names.items()}
-    if not isinstance(names, str) or names not in KINDS:
-        raise ValueError(f"there is no prediction type {names!r}: choose from {', '.join(KINDS)}")
-    return KINDS[names]
+    return kind_named(names)

@@ -37,7 +37,8 @@ def _check_fits(sampler: Sampler, process: Process) -> None:
         return
     name = type(sampler).__name__
     if process.leaves and not isinstance(sampler, Leaves):
-        why = "a table is drawn by its own method, one for each kind of column"
+        parts = ", ".join(list(process.leaves)[:4]) + (", ..." if len(process.leaves) > 4 else "")
+        why = f"data of several parts ({parts}) is drawn by a method for each, together"
     fitting = [other for other, kind in choices().items() if kind().refuse(process) is None]
     why = why.removesuffix(": use Ancestral")
     raise ValueError(f"--sampler {name}: {why}; leave it out, or use {', '.join(fitting)}")

@@ -33,6 +33,7 @@ from unnoise.extensions import unknown
 from unnoise.processes import Process
 from unnoise.training import safe_files
 from unnoise.training.config import RunConfig, kinds_of
+from unnoise.training.metrics import read_metrics
 from unnoise.training.safe_files import Damaged, RunError
 from unnoise.training.task import Task
 
@@ -269,6 +270,12 @@ class Run:
         for state in states:
             if state.folder not in kept:
                 safe_files.remove_folder(state.folder)
+
+    def drop_if_bare(self) -> None:
+        """Take away the folder of a run that got nowhere: nothing was saved, and nothing measured."""
+        if self.found() or read_metrics(self.metrics):
+            return
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def drop_after(self, state: SavedState | None) -> None:
         """Set aside the states newer than the one that training goes on from: they are damaged."""

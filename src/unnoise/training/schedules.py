@@ -57,9 +57,10 @@ def scheduled(process: Process, name: str | None, options: dict[str, Any]) -> tu
     if process.grid is not None:
         raise ValueError(f"schedule = {name!r}: a chain has its schedule in its steps: leave it out")
     if not any(map(takes_schedule, leaf_processes(process))):
+        own = " and ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaf_processes(process)))
         raise ValueError(
-            f"schedule = {name!r}: this data has no numbers, and the bound of masked data does not depend on the schedule: "
-            f"leave it out"
+            f"schedule = {name!r}: this data has no numbers under Gaussian noise, as schedules by name are for, but {own}: "
+            f"leave it out (a process of your own takes one by unnoise.training.schedules.with_schedule.register)"
         )
     begins = None if process.leaves else options.get("cutoff")  # the bound, where the format says so
     options = dict(options)
