@@ -67,7 +67,7 @@ def _check(value: Any, rows: int, place: str) -> None:
             f"{place} has shape {tuple(value.shape)}, but there are {rows} rows: a tensor has one entry per row; "
             f"mark what all rows share, un.Shared(...)"
         )
-    elif isinstance(value, Sized) and not isinstance(value, str | bytes | Tensor) and getattr(value, "ndim", 1):
+    elif isinstance(value, Sized) and not isinstance(value, str | bytes | Tensor) and getattr(value, "ndim", True):
         raise TypeError(
             f"{place} is a {type(value).__name__}, whose rows would not be found: pass a tensor with one entry per row "
             f"(torch.as_tensor(...)), a dict of tensors, or mark what all rows share, un.Shared(...)"

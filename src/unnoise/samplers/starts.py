@@ -29,8 +29,8 @@ APART = (
 
 
 def check_start(start: Any, given: bool) -> None:
-    """A number; or for states that are given (`given`) a tensor of them, one per row."""
-    if not isinstance(start, Real | Tensor):
+    """None or a number; or for states that are given (`given`) a tensor of them, one per row."""
+    if start is not None and not isinstance(start, Real | Tensor):
         raise TypeError(
             f"start is a {type(start).__name__}: pass a number, or for given states x a tensor with one time per row, "
             f"start=torch.tensor([1.0, 0.5, ...])"
