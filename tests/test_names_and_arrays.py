@@ -1,4 +1,4 @@
-"""Names that Python has plans of its own for, arrays that are no tensors, and modules that break when they are loaded."""
+"""Names that Python has plans of its own for, and arrays that are no tensors."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import unnoise as un
-from unnoise import conditions, extensions, weightings
+from unnoise import conditions, weightings
 
 
 class Half(nn.Module):
@@ -48,12 +48,3 @@ def test_numbers_of_numpy_and_marked_arrays_are_shared():
     table = np.zeros((3, 2))
     told = conditions.checked({"scale": np.float64(2.0), "zero": np.array(1.0), "table": un.Shared(table)}, 3)
     assert conditions.given(conditions.rows_of(told, torch.tensor([1])))["table"] is table
-
-
-@pytest.mark.parametrize(("text", "words"), [("1 / 0", "ZeroDivisionError: division"), ("def", "SyntaxError")])
-def test_a_module_that_breaks_is_named(tmp_path, monkeypatch, text, words):
-    (tmp_path / "broken_extension.py").write_text(text)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(ImportError, match=f"--load broken_extension: importing it raised {words}"):
-        extensions.load_modules(["broken_extension"])

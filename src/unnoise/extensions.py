@@ -58,8 +58,6 @@ def load_modules(names: Iterable[str]) -> None:
             import_module(name)
         except ImportError as error:
             raise ImportError(f"--load {name}: {error}: run from the folder that holds the module") from error
-        except Exception as error:  # whatever the module does wrong
-            raise ImportError(f"--load {name}: importing it raised {type(error).__name__}: {error}: repair it") from error
 
 
 def unknown(what: str, name: object, known: Iterable[str]) -> str:
