@@ -500,7 +500,7 @@ CONVERSIONS = [
         "step by rates from t = 1",
         lambda: un.Ratio(torch.zeros(4, 2, 3), uniform, categories, 1.0).step(0.5),
         ValueError,
-        r"ratios at t = 1, where alpha is 0, say nothing.*start before t = 1",
+        r"exit rate at t = 1 is infinite.*start before t = 1",
     ),
     (
         "unknown kernel",

@@ -268,3 +268,9 @@ def test_noise_states_of_its_own():
     assert chain.prior(1).probs[0, 0].tolist() == pytest.approx([0, 0, 0, 1], abs=1e-14)
     step = un.Denoiser(Table(4, 3), chain)(torch.tensor([[1, 3]]), 0.5).step(2 / 6)
     assert step.probs[0, 0].tolist() == [0, 1, 0, 0]
+
+
+def test_a_step_without_noise_is_the_identity():
+    for make in (un.d3pm.uniform, un.d3pm.absorbing):
+        first = make(3, [0.0, 0.2])[0]
+        assert torch.equal(first, torch.eye(len(first), dtype=torch.float64))

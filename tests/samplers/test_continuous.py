@@ -305,6 +305,9 @@ def test_churn():
     assert torch.equal(run(0), run(1))
     assert not torch.allclose(run(0, churn=5.0), run(1, churn=5.0))
     assert torch.equal(run(0, churn=5.0, low=100.0), run(0))  # no level of this grid is as high
+    ratio = (process.schedule.sigma(0.475) / process.schedule.alpha(0.475)).item()  # of one level of this grid
+    near = run(0, churn=5.0, low=0.999 * ratio, high=1.001 * ratio)
+    assert not torch.equal(near, run(0)) and not torch.equal(near, run(0, churn=5.0))
     for bad in ({"churn": -1.0}, {"churn": 1.0, "low": 2.0, "high": 1.0}):
         with pytest.raises(ValueError):
             Heun(**bad)

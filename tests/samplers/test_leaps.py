@@ -270,3 +270,13 @@ def test_infinite_rates_are_refused():
     assert 0.99 < float(info.times[0]) < 1
     x, _ = sample(oracle_of("masking"), 4, 50, Euler(), seed=0)
     assert x.shape == (4, 2)
+
+
+def test_the_reversal_itself_is_the_default():
+    """Neither jumps in detailed balance are added nor any taken away, unless asked for."""
+    uniform = un.oracles.table(un.Uniform(3, (2,), un.schedules.LinearBeta()), LAW)
+    for method in (Euler, TauLeaping, ThetaTrapezoidal, ThetaRK2):
+        jumps = [sample(uniform, 400, 8, make, seed=0)[1].jumps.sum() for make in (method(), method(minimal=True))]
+        assert jumps[1] < 0.7 * jumps[0]
+        x = [sample(uniform, 50, 8, make, seed=0)[0] for make in (method(), method(gamma=0.0, minimal=False))]
+        assert torch.equal(*x)

@@ -59,7 +59,7 @@ def hold_then_leap(prediction: Jumping, s: Clock) -> Categorical:
     log_exit = log_rates.logsumexp(-1, keepdim=True)
     if may_read(log_exit) and bool((log_exit > 200).any()):
         raise ValueError(
-            f"the exit rate at t = {prediction.t.max().item():g} is infinite, since alpha is 0 there: end the grid "
+            f"the exit rate at t = {prediction.t.max().item():g} is infinite, since alpha is 0 there: start "
             f"before t = 1, use a schedule with alpha_1 > 0, or predict a Posterior"
         )
     hold = -log_exit.exp() * (prediction.t - s).reshape(-1, *[1] * (log_exit.ndim - 1))

@@ -117,18 +117,14 @@ class RankOne(FiniteProcess):
         ordered(self.times(s, x_t, "s"), self.times(t, x_t))
         here, dtype = x_t.unsqueeze(-1), log_ratio.dtype
         keep, _ = self.log_coefficients(x_t, s, t, dtype)
-        if may_read(keep) and bool((keep < LEAST).any()):
-            raise ValueError(
-                f"ratios at t = {self.times(t, x_t).max().item():g}, where alpha is 0, say nothing of what came before: "
-                f"start before t = 1, use a schedule with alpha_1 > 0, or predict a Posterior"
-            )
         fresh = self.log_fresh(x_t, s, t, dtype).expand_as(log_ratio)
         log_q = self._valid_only(log_ratio).scatter(-1, here, 0.0)
         log_w, negative = log_minus(log_q, fresh + log_q.logsumexp(-1, keepdim=True))
         from_others = fresh.gather(-1, here).expand_as(log_w)
         from_itself = torch.logaddexp(keep.expand(x_t.shape).unsqueeze(-1), from_others[..., :1])
         law = Categorical.normalised(log_w + from_others.scatter(-1, here, from_itself))
-        return law, ~(negative & self._valid_only(torch.zeros_like(log_w)).eq(0)).any(-1)
+        negative = (negative & self._valid_only(torch.zeros_like(log_w)).eq(0)).any(-1)
+        return law, ~negative & (keep > LEAST).expand(x_t.shape)  # where alpha = 0 nothing of x_s is left
 
     def log_rates_into(self, x: Tensor, t: Clock) -> Float[Tensor, "batch *shape size"]:
         rates = self.log_jumps_at(x, t, float_dtype(t)).unsqueeze(-1).expand(*x.shape, self.state_space.size)
