@@ -107,7 +107,9 @@ def flow_order(sampler, name: str, steps=(64, 128, 256)) -> float:
 
 
 def check_flow(sampler, name: str) -> None:
-    """Of higher order on finer grids: there the midpoint rule has all its weight on three points.  Multiples of 6 for 2S and 3S."""
+    """Of higher order on finer grids: there the midpoint rule has all its weight on three points.  Multiples of 6 for 2S and
+    3S.
+    """
     grids = {3: (132, 264, 528), 4: (258, 516, 1032)}
     steps = grids[3] if getattr(sampler, "single", False) else grids.get(sampler.order, (64, 128, 256))
     assert abs(flow_order(sampler, name, steps) - sampler.order) < 0.25, flow_order(sampler, name, steps)
@@ -688,6 +690,7 @@ def test_options_that_lower_the_order():
     for sampler, order in (
         (DPMSolverPP(3, start_again=False), 2),
         (DPMSolverPP(3, lower_final=True), 2),
+        (DPMSolverPP(3, rule="published"), 2),
         (UniPC(4, start_again=False), 3),
         (DEIS(3, start_again=False), 2),
         (DPMSolverPP(2, lower_final=True), 2),

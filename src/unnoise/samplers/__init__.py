@@ -9,8 +9,9 @@ from unnoise.samplers.categorical_ddim import CategoricalDDIM
 from unnoise.samplers.clean import Clip, Threshold
 from unnoise.samplers.correctors import DetailedBalance, Langevin, PredictorCorrector
 from unnoise.samplers.defaults import Plan, default_leaf_method, default_sampler, default_steps
-from unnoise.samplers.events import Gillespie, Uniformization
 from unnoise.samplers.deis import DEIS, LMS
+from unnoise.samplers.encode import encode
+from unnoise.samplers.events import Gillespie, Uniformization
 from unnoise.samplers.exponential import DPMSolverPP, Exponential, UniPC
 from unnoise.samplers.generic import FromGenerator
 from unnoise.samplers.heun import Heun
@@ -73,6 +74,7 @@ __all__ = [
     "default_leaf_method",
     "default_sampler",
     "default_steps",
+    "encode",
     "grids",
     "register_sampler",
     "remasking",

@@ -3,8 +3,8 @@
     DDIM(clean=Clip(1.0))                        data in [-1, 1], as of images
     DPMSolverPP(2, clean=Threshold(0.995, 1.0))
 
-Both keep states where the data are when guidance or few steps would drive them out.  Both change what is drawn: the law is no
-longer that of the model, and no order is proven for it.
+Both keep states where the data are when guidance or few steps would drive them out.  Both change what is drawn: the law is
+no longer that of the model, and no order is proven for it.
 """
 
 from dataclasses import dataclass
@@ -41,8 +41,8 @@ class Threshold:
     def __post_init__(self) -> None:
         if not (0 < self.quantile <= 1 and 0 < self.bound <= self.most):
             raise ValueError(
-                f"quantile = {self.quantile:g}, bound = {self.bound:g}, most = {self.most:g}: a quantile lies in (0, 1], and "
-                f"0 < bound <= most"
+                f"quantile = {self.quantile:g}, bound = {self.bound:g}, most = {self.most:g}: a quantile lies in (0, 1], "
+                f"and 0 < bound <= most"
             )
 
     def __call__(self, clean: Tensor) -> Tensor:

@@ -2,7 +2,8 @@
 
     x_s = alpha_s/alpha_t x_t + alpha_s int eps drho,     rho = sigma/alpha,  eps = (x - alpha D)/sigma
 
-The polynomial is one in log rho or t (DEIS), or in rho itself (LMS, linear multistep: Adams-Bashforth in the variables of EDM).
+The polynomial is one in log rho or t (DEIS), or in rho itself (LMS, linear multistep: Adams-Bashforth in the variables of
+EDM).
 """
 
 from dataclasses import dataclass
@@ -26,14 +27,15 @@ class NoiseTables(MultistepTables):
 class DEIS(Multistep):
     """The last `order` eps as a polynomial in log rho, in t or in rho (`over`).
 
-    Where rho = 0 or is infinite, log rho is not: a step there is one of DDIM, but for polynomials in rho, which reach rho = 0.
+    Where rho = 0 or is infinite, log rho is not: a step there is one of DDIM, but for polynomials in rho, which reach rho =
+    0.
     """
 
     def __init__(
         self,
         order: int = 3,
         over: str = "log-rho",
-        lower_final: bool = False,
+        lower_final: bool | None = None,
         start_again: bool = True,
         clean: Change | None = None,
     ):
@@ -87,5 +89,7 @@ class DEIS(Multistep):
 class LMS(DEIS):
     """Linear multistep in the variables of EDM, y = x/alpha over rho: the last eps = dy/drho as a polynomial in rho."""
 
-    def __init__(self, order: int = 4, lower_final: bool = False, start_again: bool = True, clean: Change | None = None):
+    def __init__(
+        self, order: int = 4, lower_final: bool | None = None, start_again: bool = True, clean: Change | None = None
+    ):
         super().__init__(order, "rho", lower_final, start_again, clean)

@@ -15,11 +15,12 @@ Its degree, the number of D's, is its order where eta = 0.  Where eta > 0 the or
 step D fluctuates with that step's noise, of which the last D's know nothing.  A line through two of them carries on the
 fluctuation of the step before, whose covariance with the state is the same up to order 2; a third D does not better that.
 
-`UniPC` corrects each step once the next D is known.  Where lambda is infinite (alpha_t = 0, or sigma_s = 0) a step is taken by
-DDIM, which needs no lambda.
+`UniPC` corrects each step once the next D is known.  Where lambda is infinite (alpha_t = 0, or sigma_s = 0) a step is taken
+by DDIM, which needs no lambda.
 """
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ from torch import Tensor
 from unnoise.samplers.coefficients import Change, Coefficients, Moments
 from unnoise.samplers.linear import Eta
 from unnoise.samplers.multistep import Multistep
-from unnoise.samplers.weights import RULES, Rule, exact, midpoint
+from unnoise.samplers.weights import RULES, Rule, exact
 
 
 class Exponential(Multistep):
@@ -36,19 +37,31 @@ class Exponential(Multistep):
     With eta > 0 and order 3 it is of order 2 only, and says so: D fluctuates with the noise within a step (see above).
     """
 
-    def __init__(self, order: int = 2, eta: Eta = 0.0, rule: str = "exact", clean: Change | None = None, **options: bool):
+    def __init__(self, order: int = 2, eta: Eta = 0.0, rule: str = "exact", clean: Change | None = None, **options: Any):
         if order not in (1, 2, 3):
             raise ValueError(f"order = {order}: choose 1, 2 or 3")
         super().__init__(order, eta, clean, **options)
-        self.rule = named_rule(rule, RULES)
+        self.rule = named_rule(rule)
+        if rule == "published":
+            self.order, self.twice = min(self.order, 2), False
 
     def row(self, m, i, known):
         past = [i - n for n in range(known)]
         if not self.single:
             return self.through(m, i, past, rule=self.rule)
-        rule = self.rule if known < 3 else exact  # inside its step a polynomial does not go astray
-        right = self.through(m, i, past[::-1], past[-1], rule)  # a rule's first point is the step's start
-        return Coefficients(right.keep, right.weights[::-1])
+        return self.single_step(m, i, past)
+
+    def single_step(self, m: Moments, i: Tensor, past: list[Tensor]) -> Coefficients:
+        """From the last of the points.  Of three, by the line through the outer two.
+
+        The middle one is the worst, as it comes from a step of order 1, and with all as far apart the polynomial through
+        them has no weight there.
+        """
+        ends = past[:: max(1, len(past) - 1)]
+        right = self.through(m, i, ends[::-1], past[-1], self.rule if len(past) < 3 else exact)
+        first, *rest = right.weights
+        middle = [torch.zeros_like(first)] * (len(past) - len(ends))
+        return Coefficients(right.keep, (*rest, *middle, first))
 
     def through(self, m, i, points, since=None, rule: Rule = exact):
         start = i if since is None else since
@@ -62,18 +75,18 @@ class Exponential(Multistep):
         )
 
 
-def named_rule(name: str, rules: dict[str, Rule]) -> Rule:
-    if name not in rules:
-        raise ValueError(f"rule = {name!r}: choose from {', '.join(rules)}")
-    return rules[name]
+def named_rule(name: str) -> Rule:
+    if name not in RULES:
+        raise ValueError(f"rule = {name!r}: choose from {', '.join(RULES)}")
+    return RULES[name]
 
 
 class DPMSolverPP(Exponential):
     """DPM-Solver++: 2M by default, 3M with order=3; `sde=True`: their SDE forms, of order 2 at most.
 
-    `rule` is the published "midpoint" or "exact" (`samplers.weights`); both have the order.  `single=True` takes single steps,
-    2S and 3S: `order` steps of the grid are one, whose inner states are taken back; of a number that `order` does not divide
-    the last ones are a shorter step, of lower order.
+    `rule` is "midpoint", for 2M the published one, or "exact", or for 3M "published", of order 2 (`samplers.weights`).
+    `single=True` takes single steps, 2S and 3S: `order` steps of the grid are one, whose inner states are taken back; of a
+    number that `order` does not divide the last ones are a shorter step, of lower order.
     """
 
     def __init__(
@@ -82,20 +95,12 @@ class DPMSolverPP(Exponential):
         sde: bool = False,
         rule: str = "midpoint",
         single: bool = False,
-        lower_final: bool = False,
+        lower_final: bool | None = None,
         start_again: bool = True,
         clean: Change | None = None,
     ):
         options = {"single": single, "lower_final": lower_final, "start_again": start_again}
         super().__init__(order, 1.0 if sde else 0.0, rule, clean, **options)
-
-
-def longer(u: list[Tensor], length: Tensor) -> list[Tensor]:
-    """The midpoint rule with B(h) = h in its second term: `bh1`."""
-    if len(u) != 2:
-        return midpoint(u, length)
-    line = 0.5 * length / u[1]
-    return [-torch.expm1(-length) - line, line]
 
 
 class UniPC(Exponential):
@@ -104,7 +109,7 @@ class UniPC(Exponential):
     The correction takes no further call: the prediction at the uncorrected state serves both.  The last step has none.
     (UniPC-p, a predictor of order p, is UniPC(p + 1) here: the corrected method has that order.)
 
-    `rule` is the B(h) of steps with two predictions, the simplified ones: "bh2" is 1 - e^{-h}, "bh1" is h, "exact" has none.
+    `rule` is "midpoint" (`samplers.weights`), or one as published: "bh2", "bh1" (B(h) = 1 - e^{-h} or h), or "exact".
     """
 
     twice_above = 3  # the corrector makes the first step of order 2
@@ -112,15 +117,15 @@ class UniPC(Exponential):
     def __init__(
         self,
         order: int = 3,
-        rule: str = "bh2",
-        lower_final: bool = False,
+        rule: str = "midpoint",
+        lower_final: bool | None = None,
         start_again: bool = True,
         clean: Change | None = None,
     ):
         if order not in (2, 3, 4):
             raise ValueError(f"order = {order}: the corrector adds one to the predictor's, so choose 2, 3 or 4")
         Multistep.__init__(self, order, 0.0, clean, lower_final=lower_final, start_again=start_again)
-        self.rule = named_rule(rule, {"bh2": midpoint, "bh1": longer, "exact": exact})
+        self.rule = named_rule(rule)
         self.goes_back = True
 
     @property

@@ -11,8 +11,8 @@ none is read from, or sent to, the device.
 `EulerMaruyama(eta)` takes plain Euler steps of the reverse SDE with drift -f + (1 + eta^2)/2 g^2 score and diffusion eta g
 (eta = 0: the probability flow, eta = 1: the reversal).  Methods of higher order are in `samplers.multistep`.
 
-eta may be a function of t, asked at the start of each step, such as `lambda t: (t > 0.5).double()`: any amount of noise at any
-time leaves the marginals alone.
+eta may be a function of t, asked at the start of each step, such as `lambda t: (t > 0.5).double()`: any amount of noise at
+any time leaves the marginals alone.
 """
 
 from abc import abstractmethod

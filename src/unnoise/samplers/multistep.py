@@ -1,19 +1,22 @@
 """Methods of higher order: a step uses what was predicted before.
 
-A step from t_i to t_{i+1} goes from the state at t_i, with the predictions at t_i, t_{i-1}, ...  Some go from an earlier one:
+A step from t_i to t_{i+1} goes from the state at t_i, with the predictions at t_i, t_{i-1}, ...  Some go from an earlier
+one:
 
     single steps    come in blocks of `order`, each from its block's first state with predictions of that block alone
     order 4         needs a better start than two predictions give (see below)
 
 What makes the order.  A step that uses k predictions is wrong by O(h^(k+1)), and so is the whole run if all steps are, by
-O(h^k).  A few steps may be worse by one order: their errors do not add up.  The first has one prediction only and would be wrong
-by O(h^2), which leaves order 2.  So with more predictions it is made again once the prediction at its end is known, by a second
-call there: then its error is O(h^3), enough for order 3.  For order 4 the first two steps are one: the second goes from x_0 too
-and, once the prediction at its end is known, is made again from x_0 through all three, with an error of O(h^4).
+O(h^k).  A few steps may be worse by one order: their errors do not add up.  The first has one prediction only and would be
+wrong by O(h^2), which leaves order 2.  So with more predictions it is made again once the prediction at its end is known,
+by a second call there: then its error is O(h^3), enough for order 3.  For order 4 the first two steps are one: the second
+goes from x_0 too and, once the prediction at its end is known, is made again from x_0 through all three, with an error of
+O(h^4).
 
 `start_again=False` leaves out the second call, and is then of order 2 as printed: from the prior of images, where the first
-prediction hardly changes, little is lost.  `lower_final=True` uses no more predictions than there are steps left, which tames
-polynomials of high degree in very few steps, and is of order 2.
+prediction hardly changes, little is lost.  `lower_final=True` uses no more predictions than there are steps left, and is of
+order 2.  It tames polynomials in very few steps, and unless told is done in fewer than 15 that end at a finite lambda; to
+sigma = 0 the last step is one of DDIM anyway, and lowering those before it does more harm than good.
 """
 
 from abc import abstractmethod
@@ -33,6 +36,7 @@ from unnoise.samplers.state import Memory, State
 from unnoise.shapes import Int
 
 FIRST = torch.tensor([0])  # the first step, as a list of steps
+FEW = 15  # steps in fewer than which the last ones use fewer predictions
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Multistep(LinearMethod):
         clean: Change | None = None,
         *,
         single: bool = False,
-        lower_final: bool = False,
+        lower_final: bool | None = None,
         start_again: bool = True,
     ):
         some = callable(eta) or eta > 0
@@ -103,7 +107,7 @@ class Multistep(LinearMethod):
         known = reach(self.finite(m), self.predictor_degree if not self.single else len(m.times))
         if self.single:
             known = [n and (n - 1) % self.degree + 1 for n in known]
-        if self.lower_final:
+        if self.lower_final or self.lower_final is None and len(known) < FEW and m.finite[-1]:
             known = [min(n, len(known) - i) for i, n in enumerate(known)]
         return known
 

@@ -1,17 +1,20 @@
 """Weights of past predictions in a step of an exponential method.
 
-With the step's length H (of log-SNR, times 1 + eta^2), u from 0 at its start to 1 at its end and B = 1 - e^{-H}, a step needs
+With the step's length H (of log-SNR, times 1 + eta^2), u from 0 at its start to 1 at its end and B = 1 - e^{-H}, a step
+needs
 
     int_0^1 H e^{-(1 - u) H} D(u) du
 
-for a D known at some u_0 = 0, u_1, u_2 ... before.  Two rules:
+for a D known at some u_0 = 0, u_1, u_2 ... before.  Rules:
 
-    exact       the polynomial through them, integrated exactly
+    exact       the polynomial through them, integrated exactly (what others call the heun variant)
     midpoint    of two points B (D_0 + D[u_0, u_1]/2), the published rule of DPM-Solver++ 2M: the line at the step's middle
+    published   of three points as DPM-Solver++ 3M is commonly implemented, with half the weight of u^2, and of order 2
 
-Both are of order 2 with two points.  Over a long step they differ: there the integral sees nothing but the step's end, where a
-line through the past has gone far astray, while at the middle it has gone half as far.  With three points the polynomial bends,
-and astray it goes faster.  So by the midpoint rule three points count in short steps only, and two in long ones:
+Both are of order 2 with two points.  Over a long step they differ: there the integral sees nothing but the step's end,
+where a line through the past has gone far astray, while at the middle it has gone half as far.  With three points the
+polynomial bends, and astray it goes faster.  So by the midpoint rule three points count in short steps only, and two in
+long ones:
 
     weights = f exact(u_0, u_1, u_2) + (1 - f) midpoint(u_0, u_1),        f = e^{-2 H^2}
 
@@ -60,4 +63,28 @@ def midpoint(u: list[Tensor], length: Tensor) -> list[Tensor]:
     return [share * a + (1 - share) * b for a, b in zip(exact(u, length), two, strict=True)]
 
 
-RULES: dict[str, Rule] = {"midpoint": midpoint, "exact": exact}
+def published(u: list[Tensor], length: Tensor) -> list[Tensor]:
+    """The midpoint rule of two points; of three the exact one less half the weight of u^2, int H e^{-(1 - u) H} u^2 du."""
+    if len(u) < 3:
+        return midpoint(u, length)
+    square = exact(u, length)
+    half = 0.5 * (1 - 2 * (length + torch.expm1(-length)) / length.square())
+    for n, (a, b, c) in enumerate(((0, 1, 2), (1, 0, 2), (2, 0, 1))):
+        square[n] = square[n] - half / ((u[a] - u[b]) * (u[a] - u[c]))
+    return square
+
+
+def bh1(u: list[Tensor], length: Tensor) -> list[Tensor]:
+    """UniPC's, with B(h) = h in place of 1 - e^{-h}: the exact rule but for two points."""
+    if len(u) != 2:
+        return exact(u, length)
+    line = 0.5 * length / u[1]
+    return [-torch.expm1(-length) - line, line]
+
+
+def bh2(u: list[Tensor], length: Tensor) -> list[Tensor]:
+    """UniPC's, the exact rule but for two points, where it is the midpoint rule."""
+    return midpoint(u, length) if len(u) == 2 else exact(u, length)
+
+
+RULES: dict[str, Rule] = {"midpoint": midpoint, "exact": exact, "published": published, "bh1": bh1, "bh2": bh2}
