@@ -5,7 +5,7 @@ export PIP_CONSTRAINT := constraints/dev.txt
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test conformance campaign mutants bench bench-families bench-samplers pictures lint clean
+.PHONY: setup demo test conformance campaign mutants bench bench-families bench-samplers bench-few-steps pictures lint clean
 setup: .venv/.ready
 
 .venv/.ready: pyproject.toml constraints/dev.txt
@@ -43,12 +43,15 @@ bench-families: setup
 
 .venv-peers/.ready: pyproject.toml constraints/dev.txt
 	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/pip install --quiet --editable . diffusers flow_matching torchdiffeq
+	.venv-peers/bin/pip install --quiet --editable . diffusers flow_matching torchdiffeq scipy
 	touch $@
 
 bench-samplers: .venv-peers/.ready
 	.venv-peers/bin/python -W ignore benchmarks/sampling_overhead.py
 	.venv-peers/bin/python benchmarks/flow_likelihood.py
+
+bench-few-steps: .venv-peers/.ready
+	.venv-peers/bin/python -W ignore benchmarks/peers/few_steps.py
 
 pictures: setup
 	$(BIN)/python docs/pictures.py

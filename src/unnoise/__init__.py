@@ -68,7 +68,7 @@ from unnoise.processes import (
     noise_laws,
     rate_matrices,
 )
-from unnoise.samplers import sample
+from unnoise.samplers import encode, sample
 from unnoise.spaces import Counts, Euclidean, Finite, JumpKernel, Space
 
 __version__ = "0.1.0"
@@ -148,6 +148,7 @@ __all__ = [
     "d3pm",
     "decoders",
     "divergence",
+    "encode",
     "fit_schedule",
     "fit_variance",
     "generators",

@@ -6,11 +6,14 @@ from unnoise.samplers.base import Ancestral, OneStep, Sampler, Stepping
 from unnoise.samplers.captured import captured
 from unnoise.samplers.captured_run import CapturedRun
 from unnoise.samplers.categorical_ddim import CategoricalDDIM
+from unnoise.samplers.clean import Clip, Threshold
 from unnoise.samplers.correctors import DetailedBalance, Langevin, PredictorCorrector
 from unnoise.samplers.defaults import Plan, default_leaf_method, default_sampler, default_steps
+from unnoise.samplers.deis import DEIS, LMS
+from unnoise.samplers.encode import encode
 from unnoise.samplers.entropy_bounded import EntropyBounded
 from unnoise.samplers.events import Gillespie, Uniformization
-from unnoise.samplers.exponential import DEIS, DPMSolverPP, Exponential, UniPC
+from unnoise.samplers.exponential import DPMSolverPP, Exponential, UniPC
 from unnoise.samplers.generic import FromGenerator
 from unnoise.samplers.heun import Heun
 from unnoise.samplers.leaps import Euler, TauLeaping, ThetaRK2, ThetaTrapezoidal
@@ -32,6 +35,7 @@ __all__ = [
     "Ancestral",
     "CapturedRun",
     "CategoricalDDIM",
+    "Clip",
     "DDIM",
     "DEIS",
     "DPMSolverPP",
@@ -46,6 +50,7 @@ __all__ = [
     "Gillespie",
     "Heun",
     "Info",
+    "LMS",
     "Langevin",
     "Leaves",
     "Memory",
@@ -64,6 +69,7 @@ __all__ = [
     "TauLeaping",
     "ThetaRK2",
     "ThetaTrapezoidal",
+    "Threshold",
     "Tokens",
     "UniPC",
     "Uniformization",
@@ -71,6 +77,7 @@ __all__ = [
     "default_leaf_method",
     "default_sampler",
     "default_steps",
+    "encode",
     "grids",
     "register_part",
     "register_sampler",
@@ -94,6 +101,7 @@ for _kind in (
     FromGenerator,
     Gillespie,
     Heun,
+    LMS,
     PredictorCorrector,
     Remasking,
     Replacement,

@@ -70,6 +70,8 @@ class Sampler(ABC):
 class Stepping(Sampler):
     """A method that goes from time to time."""
 
+    goes_back: bool = False  # whether a step may begin at an earlier state than the last, whatever was done to that
+
     def setup(self, problem: Problem) -> Any:
         """What is the same for the whole run and all rows, computed once: tables, times."""
         return None

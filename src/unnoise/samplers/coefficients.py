@@ -4,7 +4,7 @@ All are computed in float64 on the host before the loop, of all steps at once; i
 schedule per coordinate a tensor where the states are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +17,7 @@ from unnoise.schedules import Schedule
 from unnoise.shapes import Float
 
 Coefficient = float | Tensor
+Change = Callable[[Tensor], Tensor]
 
 
 @dataclass
@@ -93,14 +94,19 @@ def continuous(prediction: Prediction) -> ContinuousPrediction:
 
 
 class Reader:
-    """Clean predictions at the times of a list, by coefficients computed once per kind."""
+    """Clean predictions at the times of a list, by coefficients computed once per kind; `change` is what is done to each."""
 
-    def __init__(self, process: Gaussian, times: Tensor, device: torch.device):
-        self.process, self.times, self.device = process, times, device
+    def __init__(self, process: Gaussian, times: Tensor, device: torch.device, change: Change | None = None):
+        self.process, self.times, self.device, self.change = process, times, device, change
         self.known: dict[type, tuple[list[bool], list, list]] = {}
 
     def linear(self, prediction: Prediction, x: Tensor, i: int) -> tuple[Tensor, tuple[Coefficient, Coefficient]]:
         """D = on_x x + on_value value from the prediction at times[i]: the value, and the two coefficients."""
+        if self.change is None:
+            return self._as_told(prediction, i)
+        return self.clean(prediction, x, i), (0.0, 1.0)
+
+    def _as_told(self, prediction: Prediction, i: int) -> tuple[Tensor, tuple[Coefficient, Coefficient]]:
         if isinstance(prediction, Clean):
             return prediction.value, (0.0, 1.0)
         prediction = continuous(prediction)
@@ -119,8 +125,9 @@ class Reader:
 
     def clean(self, prediction: Prediction, x: Tensor, i: int) -> Tensor:
         """D itself: at most two multiply-adds."""
-        value, (on_x, on_value) = self.linear(prediction, x, i)
-        return value if isinstance(prediction, Clean | Mean) else plus(scaled(on_value, value), on_x, x)
+        value, (on_x, on_value) = self._as_told(prediction, i)
+        clean = value if isinstance(prediction, Clean | Mean) else plus(scaled(on_value, value), on_x, x)
+        return clean if self.change is None else self.change(clean)
 
     @torch.no_grad()
     def _coefficients(self, kind: type[ContinuousPrediction]) -> tuple[list[bool], list, list]:

@@ -35,7 +35,6 @@ from unnoise.predictions import Clean, Prediction
 from unnoise.processes import Gaussian, Process
 from unnoise.samplers.base import Stepping
 from unnoise.samplers.coefficients import continuous, gaussian_of, no_gaussian
-from unnoise.samplers.exponential import UniPC
 from unnoise.samplers.leaps import finite, log_rates_of, no_rates
 from unnoise.samplers.problem import Problem, on_host
 from unnoise.samplers.state import State
@@ -75,8 +74,11 @@ class PredictorCorrector(Stepping):
     def __init__(self, predictor: Stepping, corrector: Corrector, rounds: int = 1):
         if not isinstance(predictor, Stepping):
             raise TypeError(f"{type(predictor).__name__} does not go from time to time: choose one that steps, as Ancestral")
-        if isinstance(predictor, UniPC):
-            raise TypeError("UniPC makes each step again from where it began, and would undo the moves: choose DPMSolverPP")
+        if predictor.goes_back:
+            raise TypeError(
+                f"{type(predictor).__name__} makes steps again from where they began, and would undo the moves: choose "
+                f"DPMSolverPP(2)"
+            )
         if rounds < 1:
             raise ValueError(f"rounds = {rounds}: at least one move per step, or use the predictor alone")
         self.predictor, self.corrector, self.rounds = predictor, corrector, rounds

@@ -4,7 +4,8 @@
     first       d_1 = (y - D(y, r'))/r',       y~ = y + (r_s - r') d_1            (this alone is DDIM)
     second      d_2 = (y~ - D(y~, r_s))/r_s,   y_s = y + (r_s - r')(d_1 + d_2)/2
 
-The last step, where r_s = 0, and a first one from alpha = 0 are the first stage alone.
+The last step, where r_s = 0, and a first one from alpha = 0 are the first stage alone.  Churn lifts a state to t = 1 at
+most, where the process ends: for churn in the first step begin below, such as at start=0.98.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from unnoise.samplers.base import OneStep
-from unnoise.samplers.coefficients import Coefficients, Moments, Reader, combined, gaussian_of, no_gaussian
+from unnoise.samplers.coefficients import Change, Coefficients, Moments, Reader, combined, gaussian_of, no_gaussian
 from unnoise.samplers.linear import ddim_row
 from unnoise.samplers.problem import Problem, on_host
 from unnoise.samplers.state import Memory
@@ -41,17 +42,31 @@ class FirstStage(Memory):
 
 
 class Heun(OneStep):
-    """`Heun()` is deterministic; `Heun(churn=40)` adds noise and takes it back, between the sigma/alpha given."""
+    """`Heun()` is deterministic; `Heun(churn=40)` adds noise and takes it back, between the sigma/alpha given.
+
+    `noise` multiplies what churn adds: a little above 1 makes up for detail that networks lose, and the law is another.
+    `clean` is what is done to clean predictions (`samplers.clean`).
+    """
 
     order = 2
     stages = 2
 
-    def __init__(self, churn: float = 0.0, low: float = 0.0, high: float = float("inf")):
+    def __init__(
+        self,
+        churn: float = 0.0,
+        low: float = 0.0,
+        high: float = float("inf"),
+        noise: float = 1.0,
+        clean: Change | None = None,
+    ):
         if not churn >= 0:
             raise ValueError(f"churn = {churn:g} must not be negative")
         if not 0 <= low <= high:
             raise ValueError(f"low = {low:g}, high = {high:g}: churn acts where low <= sigma/alpha <= high")
+        if not noise >= 0:
+            raise ValueError(f"noise = {noise:g} must not be negative (1 leaves the law alone)")
         self.churn, self.low, self.high, self.draws = churn, low, high, churn > 0
+        self.noise, self.clean = noise, clean
 
     def refuse(self, process):
         why = no_gaussian(type(self).__name__, process)
@@ -71,9 +86,9 @@ class Heun(OneStep):
             clock=starts.to(problem.device),
             euler=ddim_row(m, i).split(problem.device),
             heun=self._second(m, i).split(problem.device),
-            twice=(self._positive(m.alpha[i]) & self._positive(m.sigma[i + 1])).tolist(),
-            first=Reader(process, starts, problem.device),
-            second=Reader(process, problem.times[1:], problem.device),
+            twice=(self._positive(m.alpha[i]) & self._positive(m.alpha[i + 1]) & self._positive(m.sigma[i + 1])).tolist(),
+            first=Reader(process, starts, problem.device, self.clean),
+            second=Reader(process, problem.times[1:], problem.device, self.clean),
         )
 
     @staticmethod
@@ -102,8 +117,9 @@ class Heun(OneStep):
         """Churn: up from times[i] to the step's real start."""
         if not tables.raised[i]:
             return state
-        noise = problem.noise.at("churn", i)
-        return state.to(problem.process.transition(state.x, problem.clock[i], tables.clock[i]).draw(noise))
+        lifted = problem.process.transition(state.x, problem.clock[i], tables.clock[i])
+        x = lifted.draw(problem.noise.at("churn", i))
+        return state.to(x if self.noise == 1 else torch.lerp(lifted.mean, x, self.noise))
 
     def stage_times(self, problem, tables):
         ends = problem.times[1:].tolist()

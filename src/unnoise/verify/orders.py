@@ -5,7 +5,8 @@ A method of order p has an error of c h^p on a fixed interval inside (0, 1).  Er
 over the last three.  It is to be within 0.25 of the one that the sampler states.
 
 Steps are many enough that the next power of h does not show, and few enough that the error stays well above rounding.  Some
-need finer ones: with a third D the SDE form of DPM-Solver++ has an error of order 3 that is the larger one on coarse grids.
+need finer ones: with a third D the SDE form of DPM-Solver++ has an error of order 3 that is the larger one on coarse grids,
+and the midpoint rule with three D's gives them their full weight in short steps only.
 
 `CASES` has an entry for each method with an order; those that have none stand in `WITHOUT`, with the reason.
 """
@@ -19,6 +20,7 @@ from unnoise.predictions import variance as variances
 from unnoise.samplers import (
     DDIM,
     DEIS,
+    LMS,
     AdaptiveODE,
     Ancestral,
     CategoricalDDIM,
@@ -56,6 +58,7 @@ from unnoise.verify.rows import Place, Row
 
 TOLERANCE, FITTED = 0.25, 3
 FINE, MIDDLE, COARSE, FEW = (16, 32, 64, 128, 256), (8, 16, 32, 64, 128), (5, 10, 20), (3, 6, 12)
+FINER, FINEST = (66, 132, 264, 528), (258, 516, 1032)  # multiples of 6, for single steps
 
 WITHOUT = {
     "FirstHitting": "exact: every coordinate is revealed at its own time",
@@ -120,11 +123,15 @@ def flows() -> Iterator[Case]:
     for order in (1, 2, 3):
         yield Case(f"Exponential({order})", Exponential(order), on, FINE)
     for order in (2, 3):
-        yield Case(f"DPMSolverPP({order})", DPMSolverPP(order), on, FINE, brief=True)
+        yield Case(f"DPMSolverPP({order})", DPMSolverPP(order), on, FINE if order < 3 else FINER, brief=True)
     for order in (2, 3):
-        yield Case(f"UniPC({order})", UniPC(order), on, FINE)
-    for order in (1, 2, 3):
-        yield Case(f"DEIS({order})", DEIS(order), on, FINE)
+        yield Case(f"DPMSolverPP({order}, single=True)", DPMSolverPP(order, single=True), on, FINER)
+    for order in (2, 3, 4):
+        yield Case(f"UniPC({order})", UniPC(order), on, FINE if order < 4 else FINEST)
+    for order in (1, 2, 3, 4):
+        yield Case(f"DEIS({order})", DEIS(order), on, (FINE, FINE, FINER, FINEST)[order - 1])
+    for order in (3, 4):
+        yield Case(f"LMS({order})", LMS(order), on, FINER if order < 4 else FINEST)
     yield Case("Heun()", Heun(), on, FINE)
     loose = AdaptiveODE(rtol=1e6, atol=1e6)  # no step is cut: each is one from time to time of the grid
     yield Case("AdaptiveODE()", loose, FlowTrajectories(schedule=VE(0.01, 10.0)), (4, 8, 16, 32), note="even steps")
@@ -182,7 +189,7 @@ def laws_of_categories() -> Iterator[Case]:
 def laws_of_products() -> Iterator[Case]:
     pair, mixed = TwoNumbers(), NumberAndCategory()
     two = DPMSolverPP(2), DPMSolverPP(2, sde=True), DPMSolverPP(3)
-    yield Case("Leaves(DPMSolverPP(3))", Leaves(two[2]), pair, MIDDLE)
+    yield Case("Leaves(DPMSolverPP(3))", Leaves(two[2]), pair, FINER)
     yield Case("Leaves(Heun())", Leaves(Heun()), pair, MIDDLE)
     yield Case("Leaves(Ancestral())", Leaves(Ancestral()), pair, MIDDLE)
     yield Case("Leaves(a=DPMSolverPP(2), b=UniPC(2))", Leaves(a=two[0], b=UniPC(2)), pair, MIDDLE)

@@ -1,0 +1,184 @@
+"""Methods of higher order: a step uses what was predicted before.
+
+A step from t_i to t_{i+1} goes from the state at t_i, with the predictions at t_i, t_{i-1}, ...  Some go from an earlier
+one:
+
+    single steps    come in blocks of `order`, each from its block's first state with predictions of that block alone
+    order 4         needs a better start than two predictions give (see below)
+
+What makes the order.  A step that uses k predictions is wrong by O(h^(k+1)), and so is the whole run if all steps are, by
+O(h^k).  A few steps may be worse by one order: their errors do not add up.  The first has one prediction only and would be
+wrong by O(h^2), which leaves order 2.  So with more predictions it is made again once the prediction at its end is known,
+by a second call there: then its error is O(h^3), enough for order 3.  For order 4 the first two steps are one: the second
+goes from x_0 too and, once the prediction at its end is known, is made again from x_0 through all three, with an error of
+O(h^4).
+
+`start_again=False` leaves out the second call, and is then of order 2 as printed: from the prior of images, where the first
+prediction hardly changes, little is lost.  `lower_final=True` uses no more predictions than there are steps left, and is of
+order 2.  It tames polynomials in very few steps, and unless told is done in fewer than 15 that end at a finite lambda; to
+sigma = 0 the last step is one of DDIM anyway, and lowering those before it does more harm than good.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from unnoise.predictions import Prediction
+from unnoise.processes import Process
+from unnoise.samplers.coefficients import Change, Coefficients, Moments, combined, gaussian_of
+from unnoise.samplers.linear import Eta, LinearMethod, LinearTables, noised
+from unnoise.samplers.problem import Problem
+from unnoise.samplers.state import Memory, State
+from unnoise.shapes import Int
+
+FIRST = torch.tensor([0])  # the first step, as a list of steps
+FEW = 15  # steps in fewer than which the last ones use fewer predictions
+
+
+@dataclass(frozen=True)
+class Past(Memory):
+    """What is remembered: where the last step began, the values read before, newest first, and where it led, by which states
+    are known that were put in its place."""
+
+    x: Tensor | None = None
+    values: tuple[Tensor, ...] = ()
+    led: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class MultistepTables(LinearTables):
+    """Beside each step's coefficients: how states are made again, and which steps begin where the one before began."""
+
+    start: Coefficients | None = None  # the end of the first step again, from values at both its ends
+    again: list[Coefficients | None] = field(default_factory=list)  # the start of each step again, from where the last began
+    held: list[bool] = field(default_factory=list)
+
+
+def reach(finite: list[bool], most: int) -> list[int]:
+    """How many predictions each step may use, back to where lambda is infinite; 0 where it is so at one of its ends."""
+    out, behind = [], 0
+    for here, ahead in pairwise(finite):
+        behind = behind + 1 if here else 0
+        out.append(min(behind, most) if ahead else 0)
+    return out
+
+
+class Multistep(LinearMethod):
+    """Base of methods that use the last `degree` predictions (or what is read from them)."""
+
+    twice_above = 2  # of which order on the first step is made again by a second call
+
+    def __init__(
+        self,
+        degree: int,
+        eta: Eta = 0.0,
+        clean: Change | None = None,
+        *,
+        single: bool = False,
+        lower_final: bool | None = None,
+        start_again: bool = True,
+    ):
+        some = callable(eta) or eta > 0
+        super().__init__(degree, eta, clean)
+        self.degree, self.single, self.lower_final = degree, single, lower_final
+        self.twice = start_again and not (some or single) and degree > self.twice_above
+        starts = degree if self.twice or single else min(degree, self.twice_above)
+        self.order = min(starts, 2) if some or lower_final else starts
+        self.goes_back = single or self.order > 3
+        if single and some:
+            raise ValueError(f"eta = {eta}: a single step takes the states inside it back, and has no noise for them")
+
+    @abstractmethod
+    def through(
+        self, m: Moments, i: Int[Tensor, "steps"], points: list[Tensor], since: Tensor | None = None
+    ) -> Coefficients:
+        """The steps to times i + 1, from those at `since` (i), by the polynomial through the values at these times."""
+
+    def finite(self, m: Moments) -> list[bool]:
+        """At which times of the grid a polynomial may have points."""
+        return m.finite
+
+    def calls(self, steps: int, process: Process) -> int:
+        return steps + self.twice
+
+    def known(self, m):
+        known = reach(self.finite(m), self.predictor_degree if not self.single else len(m.times))
+        if self.single:
+            known = [n and (n - 1) % self.degree + 1 for n in known]
+        if self.lower_final or self.lower_final is None and len(known) < FEW and m.finite[-1]:
+            known = [min(n, len(known) - i) for i, n in enumerate(known)]
+        return known
+
+    @property
+    def predictor_degree(self) -> int:
+        return self.degree
+
+    def row(self, m, i, known):
+        return self.through(m, i, [i - n for n in range(known)], i - known + 1 if self.single else None)
+
+    def tables(self, problem: Problem) -> MultistepTables:
+        own, process = super().tables(problem), gaussian_of(problem.process, type(self).__name__)
+        m = Moments(process.schedule, problem.times)
+        known, finite = self.known(m), self.finite(m)
+        held = [self.single and n > 1 for n in known]
+        table, again, start = own.table, self.remade(m, problem.device), None
+        if self.twice and problem.steps > 1 and finite[0] and finite[1]:
+            start = self.through(m, FIRST, [FIRST + 1, FIRST]).split(problem.device)[0]
+            if self.order > 3 and problem.steps > 2 and finite[2]:
+                table[1] = self.through(m, FIRST + 1, [FIRST + 1, FIRST], FIRST).split(problem.device)[0]
+                again[1:3] = None, self.through(m, FIRST + 1, [FIRST + 2, FIRST + 1, FIRST], FIRST).split(problem.device)[0]
+                held[1] = True
+        return MultistepTables(table, own.reader, start, again, held)
+
+    def remade(self, m: Moments, device: torch.device) -> list[Coefficients | None]:
+        """How the start of each step is made again, once the prediction there is known."""
+        return [None] * (len(m.times) - 1)
+
+    def memory(self, problem: Problem, tables: MultistepTables, x: Tensor) -> Past | None:
+        """With one prediction per step nothing is kept."""
+        return None if self.degree == 1 else Past()
+
+    def stage_times(self, problem, tables):
+        stages = super().stage_times(problem, tables)
+        return stages if tables.start is None else [(*stages[0], problem.times[1].item()), *stages[1:]]
+
+    def stage(self, problem, tables, prediction, state: State, i, k, noise):
+        if self.degree == 1:
+            return super().stage(problem, tables, prediction, state, i, k, noise)
+        x, memory = state.x, state.memory
+        if k == 1:
+            value = self.read(tables, prediction, x, i + 1)
+            out = combined(tables.start, memory.x, (value, *memory.values))
+            return state.to(out, replace(memory, led=out))
+        past, again = (self.read(tables, prediction, x, i), *memory.values), tables.again[i]
+        if tables.held[i]:
+            x = self.taken_back(x, memory)
+        elif again is not None:
+            x = as_left(x, memory.led, combined(again, memory.x, past))
+        out = noised(problem, tables.table[i], combined(tables.table[i], x, past), noise)
+        return state.to(out, Past(x, past[: self.degree], out))
+
+    def taken_back(self, x: Tensor, memory: Past) -> Tensor:
+        """Where the step before began, whose end is given up."""
+        if x is not memory.led and not torch.equal(x, cast(Tensor, memory.led)):
+            raise ValueError(
+                f"{type(self).__name__} of order {self.degree} takes the states inside a step back, and a callback has put "
+                f"others there: change states by a method that goes on from each, such as DPMSolverPP(2)"
+            )
+        return cast(Tensor, memory.x)
+
+    def read(self, tables: Any, prediction: Prediction, x: Tensor, i: int) -> Tensor:
+        """What the table's weights are of: the clean prediction."""
+        return tables.reader.clean(prediction, x, i)
+
+
+def as_left(x: Tensor, led: Tensor | None, corrected: Tensor) -> Tensor:
+    """Corrected, but for the rows that are no longer where the predictor led."""
+    if x is led or led is None:
+        return corrected
+    changed = (x != led).reshape(len(x), -1).any(1)
+    return torch.where(changed.reshape(-1, *[1] * (x.ndim - 1)), x, corrected)
