@@ -238,6 +238,7 @@ def test_samples_and_controls_of_one_size(run, monkeypatch):
     assert [result[name]["rows"] for name in sets] == [400, 160, 160, 400]
     assert result["samples"]["utility_is"] == "AUC" and result["samples"]["utility"] > 0.6  # on the held-out rows
     unseen, loose = result["control_unseen_rows"], result["control_independent_columns"]
+    # 160 rows beside 1440 are off by 0.06 (+-0.012) in the mean of five columns; dates not read as such, by 0.2 more
     assert unseen["shape"] > 0.85 and unseen["closest"] < 0.2 and loose["shape"] > 0.9  # of dates too
     head = next(line for line in shown(result).splitlines() if line.endswith("independent columns"))
     assert head.split() == ["samples", *sets[1].split("_"), "unseen", "rows", "independent", "columns"]

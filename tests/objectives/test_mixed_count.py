@@ -136,8 +136,8 @@ def many_columns():
 
 
 def test_weights_are_bounded_and_estimates_spread_less():
-    """Over seeds the deviations are as 0.824 to 1 (+-0.011) and the 0.999 quantiles as 0.727 (+-0.014): the thresholds stand
-    halfway to 1, which is what the rule without its share for masks would have, at 7 sigma or more from either side."""
+    """Over six seeds the deviations are as 0.824 to 1 (+-0.011) and the 0.999 quantiles as 0.727 (+-0.014): the thresholds
+    stand halfway to 1, 7 sigma away.  A lost share for masks is seen by the bound on the weights, not by these."""
     oracle, rows, low = many_columns(), 64_000, 1e-4
     process, x0 = oracle.process, oracle.draw(NoiseSource(3, rows))
     share = 8 / (8 + 2 * torch.tensor(1 / low, dtype=F64).log())

@@ -329,7 +329,7 @@ class Unlike(Later):
 @pytest.mark.parametrize("rule", [Later(), Twice()], ids=lambda r: type(r).__name__)
 @pytest.mark.parametrize("name", ["square", "exponential"])
 def test_a_rule_by_its_density_is_unbiased(rule, name):
-    """Weights are bounded, so means are normal: the rule is off by 4 sigma once in 16,000, and the mutant by at least 13."""
+    """Weights are bounded, so means are normal: the rule is off by 4 sigma once in 16,000, the mutant by 15."""
     f, integral = INTEGRANDS[name]
     assert_mean(estimates(rule, f, 0.1, seeds=400, rows=8), integral(0.1))
     wrong = estimates(Unlike(), f, 0.1, seeds=400, rows=8)
