@@ -291,14 +291,15 @@ def test_gaps_come_out_as_values(tmp_path, capsys):
     kinds, there = rng.integers(0, 2, 400), rng.random(400) < 0.5
     cells = [f"{'ab'[k]},{'xy'[k] if on else ''}" for k, on in zip(kinds, there, strict=True)]
     (tmp_path / "t.csv").write_text("kind,word\n" + "\n".join(cells) + "\n")
-    form, run = quick(tmp_path / "t.csv", tmp_path / "run", steps=100)
+    form, run = quick(tmp_path / "t.csv", tmp_path / "run", steps=400)
     (tmp_path / "gaps.csv").write_text("kind,word\n" + "a,\nb,\n" * 40)
     told = json.loads(
         command(capsys, "infill", run.folder, tmp_path / "gaps.csv", "--steps", 2, "--out", tmp_path / "f.csv", "--json")
     )
     full = (tmp_path / "f.csv").read_text().splitlines()[1:]
     assert told["filled"] == 80 and "missing" not in told
-    assert sum(line in ("a,x", "b,y") for line in full) >= 64 and all(line[-1] != "," for line in full)
+    right = sum(line in ("a,x", "b,y") for line in full)  # 74 to 77 in three runs; by chance 64 or more once in 10^7
+    assert right >= 64 and all(line[-1] != "," for line in full)
     command(capsys, "infill", run.folder, tmp_path / "gaps.csv", "--steps", 2, "--out", tmp_path / "again.csv")
     assert (tmp_path / "again.csv").read_text() == (tmp_path / "f.csv").read_text()
     (tmp_path / "gaps.csv").write_text("kind,word\n" + "a,x\nb,\n" * 40)  # a row's draw is its own

@@ -136,8 +136,10 @@ def many_columns():
 
 
 def test_weights_are_bounded_and_estimates_spread_less():
-    oracle, rows, low = many_columns(), 8000, 1e-4
-    process, x0 = oracle.process, oracle.draw(NoiseSource(3, 8000))
+    """Over six seeds the deviations are as 0.824 to 1 (+-0.011) and the 0.999 quantiles as 0.727 (+-0.014): the thresholds
+    stand halfway to 1, 7 sigma away.  A lost share for masks is seen by the bound on the weights, not by these."""
+    oracle, rows, low = many_columns(), 64_000, 1e-4
+    process, x0 = oracle.process, oracle.draw(NoiseSource(3, rows))
     share = 8 / (8 + 2 * torch.tensor(1 / low, dtype=F64).log())
     largest = {}
     for rule in (MixedTimes(), un.Importance()):
@@ -150,11 +152,11 @@ def test_weights_are_bounded_and_estimates_spread_less():
             assert bool((visits.weight[0] <= graded_slope(t, low, 16.0) / (1 - share) * (1 + 1e-9)).all())
             assert largest[MixedTimes] <= 8 * (1 - low) / share * (1 + 1e-9)
     spread = {
-        type(rule): un.Objective(oracle, times=rule)(tiled(x0, rows), NoiseSource(1, rows)).diffusion
+        type(rule): un.Objective(oracle, times=rule)(x0, NoiseSource(1, rows)).diffusion
         for rule in (MixedTimes(), un.Importance())
     }
-    assert float(spread[MixedTimes].std()) < 0.85 * float(spread[un.Importance].std())
-    assert float(spread[MixedTimes].max()) < 0.7 * float(spread[un.Importance].max())
+    assert float(spread[MixedTimes].std()) < 0.91 * float(spread[un.Importance].std())
+    assert float(spread[MixedTimes].quantile(0.999)) < 0.86 * float(spread[un.Importance].quantile(0.999))
 
 
 def test_workers_together_visit_what_one_would(monkeypatch):

@@ -305,30 +305,31 @@ def test_a_leaf_of_a_product_has_the_cut_off_that_it_has_alone(kind):
 # -- rules of one's own -----------------------------------------------------------------------------------------------
 
 
-class Triangle(rules.Times):
-    """Density 2 (t - low)/(1 - low)^2: late times more often."""
+class Later(rules.Times):
+    """Density (1/2 + v)/(1 - low) at t = low + (1 - low) v: late times more often, and no weight above 2 (1 - low)."""
 
     def draw(self, noise, low):
-        return low + (1 - low) * noise.uniform().sqrt()
+        return low + (1 - low) * ((1 + 8 * noise.uniform()).sqrt() - 1) / 2  # (v + v^2)/2 is uniform
 
     def density(self, t, low):
-        return 2 * (t - low) / (1 - low) ** 2
+        return (0.5 + (t - low) / (1 - low)) / (1 - low)
 
 
-class Twice(Triangle):
+class Twice(Later):
     draws = 2
 
 
-class Unlike(Triangle):
+class Unlike(Later):
     """A mutant: the times of another rule under the density of this one."""
 
     def draw(self, noise, low):
         return low + (1 - low) * noise.uniform()
 
 
-@pytest.mark.parametrize("rule", [Triangle(), Twice()], ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize("rule", [Later(), Twice()], ids=lambda r: type(r).__name__)
 @pytest.mark.parametrize("name", ["square", "exponential"])
 def test_a_rule_by_its_density_is_unbiased(rule, name):
+    """Weights are bounded, so means are normal: the rule is off by 4 sigma once in 16,000, the mutant by 15."""
     f, integral = INTEGRANDS[name]
     assert_mean(estimates(rule, f, 0.1, seeds=400, rows=8), integral(0.1))
     wrong = estimates(Unlike(), f, 0.1, seeds=400, rows=8)
@@ -372,11 +373,11 @@ def test_joint_densities_are_densities(low):
 
 
 def test_what_a_rule_redefines_it_answers_for():
-    class Weighted(Triangle):
+    class Weighted(Later):
         def weight(self, t, low):
             return torch.ones_like(t)
 
-    class Visiting(Triangle):
+    class Visiting(Later):
         def visit(self, process, x0, low, noise):
             return super().visit(process, x0, low, noise)
 
@@ -402,12 +403,12 @@ def test_what_a_rule_redefines_it_answers_for():
 
     for rule in (Weighted, Visiting, Moved, Unlike, Drawing):
         assert not rule.is_bound, rule
-    for rule in (Triangle, Twice, Vouched, Declared, un.Quadrature, un.Grid, un.MaskedCount, un.MixedTimes, un.Stratified):
+    for rule in (Later, Twice, Vouched, Declared, un.Quadrature, un.Grid, un.MaskedCount, un.MixedTimes, un.Stratified):
         assert rule.is_bound, rule
     t = torch.tensor([0.2, 0.7], dtype=F64)
     assert Declared().weight(t, 0.1).tolist() == pytest.approx([0.9, 0.9])  # not the slope of the rule that it extends
     with pytest.raises(TypeError, match=r"Silent says no times: write draw\(noise, low\)"):
         type("Silent", (rules.Times,), {})().visit(PROCESS, torch.zeros(2, 1), 0.1, un.NoiseSource(0, 2))
     with pytest.raises(TypeError, match=r"Half says no density: write density\(t, low\)"):
-        half = type("Half", (rules.Times,), {"draw": Triangle.draw})
+        half = type("Half", (rules.Times,), {"draw": Later.draw})
         half().visit(PROCESS, torch.zeros(2, 1), 0.1, un.NoiseSource(0, 2))

@@ -6,6 +6,7 @@ from math import cos, pi
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 from torch.utils.weak import WeakTensorKeyDictionary
 
 import unnoise as un
@@ -374,6 +375,24 @@ def test_gradients_in_the_times_pass_however_often_they_are_asked_for():
     forward = torch.func.jacfwd(lambda u: process.log_evidence(x, None, u).sum())(t.detach())
     torch.testing.assert_close(forward, expected, rtol=1e-7, atol=0)
     deepcopy(process)
+
+
+def test_tangents_of_the_times_pass_after_a_kernel_without():
+    process, x, t = shared()
+    (expected,) = torch.autograd.grad(process.log_evidence(x, None, t.requires_grad_()).sum(), t)
+    with forward_ad.dual_level():
+        u = forward_ad.make_dual(t.detach(), torch.ones_like(t))
+        with forward_ad._set_fwd_grad_enabled(False):
+            process.kernel(None, u)
+        tangent = forward_ad.unpack_dual(process.log_evidence(x, None, u).sum((1, 2))).tangent
+    torch.testing.assert_close(tangent, expected)
+
+
+def test_no_kernel_is_kept_inside_of_a_transform():
+    process, x, t = shared()
+    for transform in (torch.func.jacfwd, torch.func.jacrev, torch.func.vmap):
+        transform(lambda u: process.kernel(None, u.reshape(-1)))(t)
+        assert process._last is None
 
 
 @pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")

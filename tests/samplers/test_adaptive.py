@@ -338,14 +338,14 @@ def test_the_trajectory_is_on_the_flow():
 
 def check_rows_apart() -> None:
     oracle, sampler = Bumps(), AdaptiveODE()
-    together, info = sample(oracle, n=3, sampler=sampler, steps=1, seed=0)
-    alone = [sample(oracle, n=1, first=i, sampler=sampler, steps=1, seed=0) for i in range(3)]
+    together, info = sample(oracle, n=12, sampler=sampler, steps=1, seed=0)
+    alone = [sample(oracle, n=1, first=i, sampler=sampler, steps=1, seed=0) for i in range(12)]
     assert torch.equal(together, torch.cat([x for x, _ in alone]))
     assert info.rows == sum(record.rows for _, record in alone)  # and no row is asked for once it has arrived
     assert info.calls == max(record.calls for _, record in alone)
-    assert info.rows < 0.7 * 3 * info.calls
-    order = torch.tensor([2, 0, 1])
-    start = oracle.process.prior(3, torch.float64).draw(NoiseSource(0, 3).at("prior"))
+    assert info.rows < 12 * info.calls  # some row arrives before another
+    order = torch.arange(12).roll(5)
+    start = oracle.process.prior(12, torch.float64).draw(NoiseSource(0, 12).at("prior"))
     there, back = (sample(oracle, x=x, sampler=sampler, steps=1, seed=0)[0] for x in (start, start[order]))
     assert torch.equal(there[order], back)
 

@@ -149,13 +149,14 @@ def test_the_bound_of_a_table_is_one_on_its_cells(tmp_path):
     laws = torch.tensor([share, 1 - share], dtype=torch.float64), torch.zeros(2, 1), torch.ones(2, 1, 1)
     oracle = un.oracles.conditional_gaussian(form.process(), *(law.double() for law in laws))
     x0 = {name: leaf[:400] for name, leaf in x0.items()}
-    terms = bound_terms(oracle, x0, 64, 0, log_fill=form.log_fill).sum(-1)
+    terms = bound_terms(oracle, x0, 128, 0, log_fill=form.log_fill).sum(-1)
     z = x0["gain"][:, 0].double()
     missing = torch.tensor([not cell for cell in cells[:400]])
     truth = torch.where(missing, -log(share), 0.5 * z.square() + 0.5 * log(2 * pi) - log(1 - share))
     off = terms.mean(0) - truth
-    assert float(off.mean()) == pytest.approx(0.0, abs=5 * float(terms.mean(1).std()) / 8)  # one alarm in 10^6
-    assert abs(float(off.mean())) < 0.1 < 0.8 < float(-form.log_fill(x0).mean())  # what it would be off by
+    error = float(terms.mean(1).std()) / 128**0.5
+    assert abs(float(off.mean())) < 5 * error  # one alarm in 500,000
+    assert 10 * error < float(-form.log_fill(x0).mean())  # what it would be off by
 
 
 def test_fills_are_left_out_of_what_training_and_evaluation_report(tmp_path):
@@ -174,7 +175,8 @@ def test_fills_are_left_out_of_what_training_and_evaluation_report(tmp_path):
         plain = validate(trainer.bound, *common)
     held = {name: leaf[trainer.held] for name, leaf in x0.items()}
     fills = float(form.log_fill(held).mean())
-    assert reported - plain.bound == pytest.approx(fills, abs=1e-6) and fills < -0.8
+    assert reported - plain.bound == pytest.approx(fills, abs=1e-6)
+    assert fills < -0.4  # of 90 rows 2/3 are filled, each -(1 + log 2 pi)/2 in the mean: -0.95, with a deviation of 0.09
     told = evaluate(run, draws=2, exact_rows=0, samples=0)
     unseen = split(900, 0.1, 0)[1]
     unseen = unseen[chosen(len(unseen), 4096, 0)]

@@ -21,8 +21,9 @@ What a local error (delta_x, delta_l) of a step that ends at (x, t) does to the 
 
 for from there on the answer is the log-density log p_t(x) itself.  The score is in u already and costs nothing.  The sizes
 of the two terms together are held below atol per coordinate in every step; their sum over steps is the solver's part of the
-error.  It is an estimate for short steps, there too large (it is the error of the fourth order, and the fifth is kept).  On
-mixtures it covers the true error from tolerances of 1e-6 on; at 1e-4 it falls short by a factor of 2, at 1e-3 of 6.
+error.  It is an estimate for short steps, there too large (it is the error of the fourth order, and the fifth is kept).  Of
+440 points of a mixture it covers the true error of 99 in 100 from tolerances of 1e-5 on (1.3 of it at worst); for 9 in 10
+it falls short by a factor of 2 at most at 1e-4 and of 6 at 1e-3, and at the worst points by 15.
 """
 
 from collections.abc import Callable

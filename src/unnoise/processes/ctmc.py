@@ -10,6 +10,8 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.autograd.forward_ad import unpack_dual
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from unnoise.checks import may_read, ordered
@@ -46,6 +48,11 @@ class _Kept:
 
 def _recording(t: Tensor) -> bool:
     return t.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _differentiated(t: Tensor) -> bool:
+    """Whether derivatives in t may be taken: by `backward`, with a tangent, or inside of `torch.func`."""
+    return t.requires_grad or is_functorch_wrapped_tensor(t) or unpack_dual(t).tangent is not None
 
 
 class RateMatrix(TimeScaled):
@@ -125,11 +132,11 @@ class RateMatrix(TimeScaled):
         return self.semigroup.matrix(self.clock(s, t))
 
     def _keeps(self, t: Tensor) -> bool:
-        """Whether a kernel serves again: not one that gradients pass through, nor that of a schedule that learns, which is
-        another next time.  Inference tensors do not tell whether they were written into."""
+        """Whether a kernel serves again: not one that gradients pass through, backward or forward, nor that of a schedule
+        that learns, which is another next time.  Inference tensors do not tell whether they were written into."""
         learns = next(self.parameters(), None) is not None or any(buffer.requires_grad for buffer in self.buffers())
         inference = t.is_inference() or torch.is_inference_mode_enabled()
-        return not (learns or t.requires_grad or inference or torch.compiler.is_compiling())
+        return not (learns or inference or torch.compiler.is_compiling() or _differentiated(t))
 
     def marginal(self, x0: Tree, t: Clock) -> Categorical:
         if not self._shares_kernel():
