@@ -18,6 +18,7 @@ from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
 from unnoise.samplers import grids
 from unnoise.samplers.base import Sampler
+from unnoise.samplers.coefficients import gaussian_of
 from unnoise.samplers.defaults import default_steps
 from unnoise.samplers.heun import Heun
 from unnoise.samplers.linear import DDIM, LinearMethod
@@ -57,7 +58,8 @@ def encode(
         denoiser, times, NoiseSource(0, batch_size(x0), x0.device), checked(condition, batch_size(x0)), info=info
     )
     with nullcontext() if grad else torch.no_grad():
-        x = x0 * problem.process.schedule.alpha(problem.clock[0]).to(x0.dtype)
+        schedule = gaussian_of(problem.process, type(sampler).__name__).schedule
+        x = x0 * schedule.alpha(problem.clock[0]).to(x0.dtype)
         states = [x]
         x = sampler.run(problem, x, lambda i, state: states.append(state.x) if trajectory else None)
     info.trajectory = states if trajectory else None
