@@ -138,3 +138,14 @@ def sde(clean: Clean, y: Tensor, rho: Tensor, z: Tensor, order: int) -> Tensor:
     for i, t in enumerate(scheduler.timesteps):
         x = scheduler.step(clean(x / alpha[i], rho[i]), t, x, variance_noise=z[i]).prev_sample
     return x / alpha[-1]
+
+
+def spacings(counts: tuple[int, ...]) -> dict[tuple[str, int], list[int]]:
+    """The timesteps that DDIM takes of 1000, counted from 0."""
+    out = {}
+    for spacing in ("leading", "trailing", "linspace"):
+        for count in counts:
+            scheduler = DDIMScheduler(timestep_spacing=spacing)
+            scheduler.set_timesteps(count)
+            out[spacing, count] = scheduler.timesteps.tolist()
+    return out

@@ -143,8 +143,8 @@ def laws_of_numbers() -> Iterator[Case]:
     for eta in (0.5, 1.0):
         yield Case(f"EulerMaruyama(eta={eta:g})", EulerMaruyama(eta), Numbers(eta), MIDDLE)
     yield Case("Exponential(1, eta=1)", Exponential(1, eta=1.0), Numbers(1.0), MIDDLE)
-    yield Case("Exponential(2, eta=0.5)", Exponential(2, eta=0.5), Numbers(0.5), MIDDLE)
-    yield Case("DPMSolverPP(2, sde=True)", DPMSolverPP(2, sde=True), Numbers(1.0), MIDDLE, brief=True)
+    yield Case("Exponential(2, eta=0.5)", Exponential(2, eta=0.5), Numbers(0.5), FINE)
+    yield Case("DPMSolverPP(2, sde=True)", DPMSolverPP(2, sde=True), Numbers(1.0), FINE, brief=True)
     yield Case("DPMSolverPP(3, sde=True)", DPMSolverPP(3, sde=True), Numbers(1.0), (128, 256, 512))
     yield Case("Heun(churn=4)", Heun(churn=4.0), Numbers(), MIDDLE)
     yield Case("Ancestral()", Ancestral(), Numbers(1.0, variances.PosteriorVariance()), MIDDLE, note="Posterior")
