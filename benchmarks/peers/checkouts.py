@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from torch import Tensor
 
-from benchmarks.peers.table import NotHere
+from peers.table import NotHere
 
 HOMES = {
     "edm": "NVlabs/edm",
@@ -29,6 +29,9 @@ HOMES = {
     "gidd": "dvruette/gidd",
     "tauLDR": "andrew-cr/tauLDR",
 }
+
+
+K_PARTS = ("augmentation", "config", "evaluation", "external", "gns", "layers", "models", "utils")  # with needs of their own
 
 
 class _Anything(type):
@@ -46,6 +49,9 @@ class _Nothing(metaclass=_Anything):
 
     def __init__(self, *args: Any, **options: Any):
         pass
+
+    def __call__(self, decorated: Any) -> Any:
+        return decorated
 
 
 class _StandIn(ModuleType):
@@ -112,3 +118,10 @@ def bare(cls: type, **attributes: Any) -> Any:
     for name, value in attributes.items():
         object.__setattr__(made, name, value)
     return made
+
+
+def k_sampling() -> Any:
+    """k_diffusion.sampling, without the packages that its other parts need."""
+    theirs = module("k_diffusion", "k_diffusion.sampling", absent=[*(f"k_diffusion.{part}" for part in K_PARTS), "torchsde"])
+    theirs.utils.append_dims = lambda x, ndim: x.reshape(*x.shape, *[1] * (ndim - x.ndim))
+    return theirs

@@ -43,14 +43,25 @@ def _flat(value: Any) -> torch.Tensor:
     return torch.as_tensor(value).detach().double().flatten()
 
 
-def _precision(*values: Any) -> float:
-    dtypes = [torch.as_tensor(value).dtype for value in values]
+def _precision(*values: Any, least: torch.dtype | None) -> float:
+    dtypes = [torch.as_tensor(value).dtype for value in values] + ([] if least is None else [least])
     return max(torch.finfo(dtype).eps for dtype in dtypes if dtype.is_floating_point)
 
 
-def compared(project: str, what: str, ours: Any, theirs: Any, truth: Any = None, why: str = "") -> Row:
-    """The row of two answers to one question; `truth` is a closed form, an enumeration or a number of many digits."""
-    unit = _precision(ours, theirs)
+def compared(
+    project: str,
+    what: str,
+    ours: Any,
+    theirs: Any,
+    truth: Any = None,
+    why: str = "",
+    inside: torch.dtype | None = None,
+) -> Row:
+    """The row of two answers to one question; `truth` is a closed form, an enumeration or a number of many digits.
+
+    `inside` is the precision that they compute in, where it is coarser than that of what they return.
+    """
+    unit = _precision(ours, theirs, least=inside)
     ours, theirs = _flat(ours), _flat(theirs)
     gap = (ours - theirs).abs()
     most, size = int(gap.argmax()), max(float(ours.abs().max()), 1e-30)
