@@ -19,6 +19,7 @@ from unnoise.likelihoods.enumerate import Enumeration, how_many
 from unnoise.likelihoods.flow import ProbabilityFlow
 from unnoise.likelihoods.paths import PathWeighted
 from unnoise.noise import NoiseSource
+from unnoise.objectives.blame import cause_of_nan
 from unnoise.processes import Process
 from unnoise.shapes import Float, Tree
 from unnoise.tree import batch_size, first_leaf
@@ -63,5 +64,6 @@ def likelihood(
     log_prob, info = method.log_prob(denoiser, x0, noise, checked(condition, rows))
     if may_read(log_prob) and bool(log_prob.isnan().any()):
         row = int(log_prob.isnan().nonzero()[0, 0])
-        raise FloatingPointError(f"the likelihood of row {row} is NaN: the network returned a non-finite value")
+        why = cause_of_nan(denoiser, lambda: method.log_prob(denoiser, x0, noise, checked(condition, rows)))
+        raise FloatingPointError(f"the likelihood of row {row} is NaN: {why}")
     return log_prob, info

@@ -7,13 +7,13 @@ from unnoise.objectives.defaults import default_decoder, default_times, default_
 from unnoise.objectives.learned_schedule import fit_schedule
 from unnoise.objectives.mixed_times import MixedTimes
 from unnoise.objectives.observed import Observed
+from unnoise.objectives.quadrature import Quadrature
 from unnoise.objectives.terms import Terms
 from unnoise.objectives.times import (
     Grid,
     Importance,
     JointTimes,
     MaskedCount,
-    Quadrature,
     Stratified,
     Times,
     UniformTimes,

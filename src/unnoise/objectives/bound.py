@@ -29,12 +29,14 @@ from unnoise.checks import instance_of, may_read, remembering
 from unnoise.conditions import Condition, checked
 from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
+from unnoise.objectives.blame import cause_of_nan
 from unnoise.objectives.decoders import Decoder
 from unnoise.objectives.defaults import default_decoder, default_times, default_weighting
 from unnoise.objectives.evaluation import Evaluation, Rules
 from unnoise.objectives.leaves import leaves_of, without_noise
+from unnoise.objectives.quadrature import Quadrature
 from unnoise.objectives.terms import Terms
-from unnoise.objectives.times import Grid, Quadrature, Times
+from unnoise.objectives.times import Grid, Times
 from unnoise.objectives.weightings import Bound, Weighting
 from unnoise.processes import Process
 from unnoise.shapes import Tree
@@ -217,9 +219,11 @@ def bound(
     """Bound -log p(x0) for each row: unbiased with one random time per row, or exact where the space can be enumerated."""
     objective = Objective(denoiser, Bound(), times, decoder, cutoff, exact, fast, encoder)
     x0 = denoiser.process.space.check(x0, "x0") if encoder is None else x0
-    noise = None if seed is None else NoiseSource(seed, batch_size(x0), first_leaf(x0).device)
+    rows, device = batch_size(x0), first_leaf(x0).device
+    noise = NoiseSource.fresh(rows, device) if seed is None else NoiseSource(seed, rows, device)
     result = objective(x0, noise, condition)
     if may_read(result.total) and bool(result.total.isnan().any()):
         row = int(result.total.isnan().nonzero()[0, 0])
-        raise FloatingPointError(f"the bound of row {row} is NaN: the network returned a non-finite value")
+        why = cause_of_nan(denoiser, lambda: objective(x0, noise, condition))
+        raise FloatingPointError(f"the bound of row {row} is NaN: {why}")
     return result

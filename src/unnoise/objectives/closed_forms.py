@@ -61,6 +61,7 @@ from unnoise.shapes import AnyState, Float, Int
 Form = TypeVar("Form", bound=Callable[..., Tensor])
 
 CHUNK = 2**20  # logits held at once by the streamed uniform bound: 4 MiB of float32, about a core's share of cache
+BETA = 1e-30  # below this beta counts as this
 SMALL_HEAD = 1024  # categories whose logits cost less than to wait for the list of masked coordinates
 
 
@@ -170,11 +171,13 @@ def rank_one_divergence(prediction: Posterior, x0: Tensor) -> Float[Tensor, "bat
 
         divergence/r_x = (1 + o - H_x)/H_x + (1 + o - g)/g [log(H_x/g) - 1] + 1/g sum_{y != x} G log(G/H),
 
-    and of the last sum only S = sum_y p_y log(1 + o theta_y/p_y) runs over all y.
+    and of the last sum only S = sum_y p_y log(1 + o theta_y/p_y) runs over all y.  A beta that rounds to 0 stands for a tiny
+    one: x_t = x_0 there, and the divergence is that of o -> infinity.
     """
     process, t, x_t = cast(RankOne, prediction.process), prediction.t, prediction.x_t
     size = process.space.size
     alpha, beta = (process.coefficient(c, x0, torch.float64) for c in (process.schedule.alpha(t), process.schedule.beta(t)))
+    beta = beta.clamp_min(BETA)
     odds = (alpha / beta).expand(x0.shape).flatten()
     p_x, p_x0 = ((process.log_fresh_at(x, None, t, torch.float64).exp() / beta).flatten() for x in (x_t, x0))
     features, head = prediction.features.flatten(0, x0.ndim - 1), prediction.head

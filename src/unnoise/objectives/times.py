@@ -17,14 +17,13 @@ printed as one, unless the rule vouches for its weights (`is_bound = True`).
                  random n-subset masked and weight d/n on the summed cross-entropy.  Unbiased for any schedule, with
                  finite variance; uniform t under the linear schedule has none.
     MixedTimes   products with masked leaves (see `mixed_times`)
-    Quadrature   Gauss-Legendre nodes, graded towards 0: for exact values on small spaces
+    Quadrature   Gauss-Legendre nodes: for exact values on small spaces (see `quadrature`)
     Grid         every step of a chain
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,6 +32,8 @@ from unnoise.objectives.batches import rank, world
 from unnoise.processes import Process
 from unnoise.shapes import Float, Tree
 from unnoise.tree import first_leaf, join
+
+LAST = 1 - 2.0**-53  # the last time before 1, where rates may be infinite: what rounds to 1 is drawn as this
 
 
 @dataclass
@@ -169,13 +170,13 @@ def strata(rows: int, noise: NoiseSource) -> Float[Tensor, "rows"]:
     return (noise.at("strata").shared_uniform() + position / total) % 1.0
 
 
-def graded(u: Tensor, low: float, power: float) -> Tensor:
+def graded(u: Tensor, low: float, power: float | Tensor) -> Tensor:
     """t = (low^(1/p) + u (1 - low^(1/p)))^p."""
     base = low ** (1 / power)
     return (base + u * (1 - base)) ** power
 
 
-def graded_slope(t: Tensor, low: float, power: float) -> Tensor:
+def graded_slope(t: Tensor, low: float, power: float | Tensor) -> Tensor:
     """dt/du: one over the density of t, where u is uniform."""
     return power * t ** (1 - 1 / power) * (1 - low ** (1 / power))
 
@@ -185,7 +186,7 @@ class UniformTimes(Times):
         self.draws = draws
 
     def draw_all(self, noise, low):
-        return low + (1 - low) * noise.at("time").uniform((self.draws,)).T
+        return (low + (1 - low) * noise.at("time").uniform((self.draws,)).T).clamp_max(LAST)
 
     def density(self, t, low):
         return torch.full_like(t, 1 / (1 - low))
@@ -203,7 +204,7 @@ class Importance(Times):
         self.draws, self.power = draws, power
 
     def draw(self, noise, low):
-        return graded(strata(len(noise.rows), noise), low, self.power)
+        return graded(strata(len(noise.rows), noise), low, self.power).clamp_max(LAST)
 
     def density(self, t, low):
         return 1 / graded_slope(t, low, self.power)
@@ -246,7 +247,7 @@ class MaskedCount(JointTimes):
         coin = noise.at("coin").uniform((d,)) < beta.unsqueeze(-1)
         masked = coin.scatter(-1, key.argmin(-1, keepdim=True), True)
         n = masked.sum(-1)
-        t = process.schedule.time_of_beta(beta)
+        t = process.schedule.time_of_beta(beta).clamp_max(LAST)
         hazard = -process.schedule.d_alpha(t) / beta  # the rate multiplies the cross-entropy by this; divide it out
         x_t = torch.where(masked.reshape(x0.shape), process.mask, x0)
         return t, x_t, (1 - beta_low) * d / n / hazard
@@ -261,33 +262,6 @@ class MaskedCount(JointTimes):
 
     def on_chain(self):
         return Stratified()
-
-
-@torch.compiler.assume_constant_result  # numpy finds them, whom a graph cannot trace
-def _legendre(nodes: int) -> tuple[list[float], list[float]]:
-    """Nodes and weights of the rule of Gauss and Legendre on [0, 1]."""
-    points, weights = np.polynomial.legendre.leggauss(nodes)
-    return ((points + 1) / 2).tolist(), (weights / 2).tolist()
-
-
-class Quadrature(Times):
-    """`late` > 1 grades towards 1 as well, for rates that are unbounded there: 2 for (1 - t)^(-1/2)."""
-
-    is_bound = True  # nothing is drawn: the weights are those of the rule
-
-    def __init__(self, nodes: int = 64, power: float = 4.0, late: float = 1.0):
-        self.nodes, self.power, self.late = nodes, power, late
-
-    def visit(self, process, x0, low, noise):
-        rows, device = rows_and_device(x0)
-        u, w = (torch.tensor(a, dtype=torch.float64, device=device) for a in _legendre(self.nodes))
-        rest = graded(1 - u, 0.0, self.late)
-        bend, t = graded_slope(rest, 0.0, self.late), graded(1 - rest, low, self.power)
-        weight = w * bend * graded_slope(t, low, self.power)
-        return Visits(t.unsqueeze(1).expand(-1, rows), weight.unsqueeze(1).expand(-1, rows))
-
-    def on_chain(self):
-        raise ValueError("Quadrature() is for an integral over time; a chain's bound is a sum over its steps: use Grid()")
 
 
 class Grid(Times):

@@ -139,7 +139,7 @@ class Sigmoid(_Preserving):
         return (1 - t) * self._a + t * self._b
 
     def exact_alpha(self, t):
-        share = torch.expm1((t - 1) * (self._b - self._a)) / expm1(self._a - self._b)
+        share = torch.expm1((1 - t) * (self._a - self._b)) / expm1(self._a - self._b)  # +0 at t = 1
         return (share * (torch.sigmoid(-self._position(t)) / _logistic(-self._a))).sqrt()
 
     def _step(self, s, t):

@@ -28,8 +28,10 @@ def chain_kinds(process: Process, subject: Subject) -> tuple[Any, ...]:
 @chain_kinds.register
 def _(process: FiniteProcess, subject: Subject) -> tuple[Any, ...]:
     """With alpha_1 = 0 ratios at t = 1 say nothing of x_0, so a chain from there is refused; but what masking hides it
-    hides whole."""
-    if process.absorbing or float(_alpha_end(process)) >= 1e-6:
+    hides whole.  Reverse rates there are infinite where alpha' is."""
+    if process.absorbing and not bool(_at_end(process, "d_alpha").isfinite().all()):
+        return tuple(kind for kind in subject.kinds if kind is not Rates)
+    if process.absorbing or float(_at_end(process, "alpha").min()) >= 1e-6:
         return subject.kinds
     return tuple(kind for kind in subject.kinds if not _leaps(kind))
 
@@ -84,7 +86,7 @@ def fitted_order(steps: tuple[int, ...], gaps: list[Tensor]) -> Tensor:
     return ((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum()
 
 
-def _alpha_end(process: FiniteProcess) -> Tensor:
-    """0 where a process of matrices has no schedule to ask."""
+def _at_end(process: FiniteProcess, name: str) -> Tensor:
+    """A coefficient at t = 1; 0 where a process of matrices has no schedule to ask."""
     schedule = dict(process.named_children()).get("schedule")
-    return torch.tensor(0.0) if schedule is None else schedule.alpha(1.0).min()  # type: ignore[operator]
+    return torch.tensor(0.0) if schedule is None else getattr(schedule, name)(1.0)

@@ -88,7 +88,13 @@ def _gaussian() -> Iterator[Subject]:
 
 
 def _masking() -> Iterator[Subject]:
-    for schedule in (schedules.Linear(), schedules.Cosine(), schedules.Polynomial(2.0), schedules.CosineOffset()):
+    for schedule in (
+        schedules.Linear(),
+        schedules.Cosine(),
+        schedules.Polynomial(2.0),
+        schedules.CosineOffset(),
+        schedules.Sigmoid(),
+    ):
         yield finite_subject(Masking(3, (2,), schedule), f"Masking/{type(schedule).__name__}")
     yield finite_subject(Masking([2, 3]), "Masking/sizes")
     own = schedules.PerCoordinate([schedules.Linear(), schedules.Cosine()])
@@ -97,7 +103,13 @@ def _masking() -> Iterator[Subject]:
 
 
 def _uniform() -> Iterator[Subject]:
-    for schedule in (schedules.Linear(), schedules.Cosine(), schedules.LinearBeta(), schedules.LogSNRLinear()):
+    for schedule in (
+        schedules.Linear(),
+        schedules.Cosine(),
+        schedules.LinearBeta(),
+        schedules.LogSNRLinear(),
+        schedules.Sigmoid(),
+    ):
         yield finite_subject(Uniform(3, (2,), schedule), f"Uniform/{type(schedule).__name__}")
     yield finite_subject(Uniform([2, 4]), "Uniform/sizes")
     yield finite_subject(Uniform(4), "Uniform/scalar")

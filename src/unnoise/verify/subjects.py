@@ -62,7 +62,7 @@ class Subject:
     points: AnyState  # data points at which bounds are compared
     cutoffs: tuple[float, ...] = (1e-3, 0.1)
     nodes: int = 64  # of the time quadrature
-    late: float = 1.0  # its grading towards t = 1
+    late: float | None = None  # its grading towards t = 1; None: as the schedules ask for
     checks: tuple[Check, ...] | None = None  # each makes rows of (subject, networks); None: those of the process's class
 
     def __post_init__(self) -> None:
@@ -84,7 +84,7 @@ def random_law(count: int, seed: int = 0) -> Tensor:
     return weights / weights.sum()
 
 
-def finite_subject(process: FiniteProcess, name: str, late: float = 1.0) -> Subject:
+def finite_subject(process: FiniteProcess, name: str, late: float | None = None) -> Subject:
     """An arbitrary table on the process's space."""
     space = process.space
     if space.count > 200 or process.state_space.count > 2000:
