@@ -7,7 +7,17 @@ import unnoise
 TESTS, PACKAGE = Path(__file__).parent, Path(unnoise.__file__).parent
 NO_PACKAGE = {"conformance", "examples"}  # slow truths of every package, and the examples of the docs
 REPOSITORY = ("layout", "names", "docs", "equations", "walks", "unchanged", "mutation_tool")
-LIBRARY = ("smoke", "errors", "compile", "cuda", "waiting", "names_and_arrays", "given_things", "own_code")
+LIBRARY = (
+    "smoke",
+    "errors",
+    "compile",
+    "compile_objectives",
+    "cuda",
+    "waiting",
+    "names_and_arrays",
+    "given_things",
+    "own_code",
+)
 WHOLE = {*REPOSITORY, *LIBRARY}  # what no one module answers for
 
 

@@ -48,7 +48,7 @@ def test_rows_enter_a_chain_at_its_own_times():
 
 
 def test_starts_of_no_rows_and_of_no_tensor():
-    assert un.sample(denoiser(), 0, start=torch.zeros(0))[0].shape == (0, 2)
+    assert un.sample(denoiser(), x=torch.zeros(0, 2), start=torch.zeros(0))[0].shape == (0, 2)
     with pytest.raises(TypeError, match=r"start = \[1.0, 0.5\]: pass a number, or a tensor"):
         checked_start([1.0, 0.5])
 
