@@ -2,7 +2,7 @@
 
     cd benchmarks; python -m peers.jump_rates [--checkouts FOLDER] [--json]
 
-The truth: matrix exponentials in 50 digits (mpmath), sums over all x_0, and for the law of a leap the sum over all numbers of
+The truth: matrix exponentials in 50 digits (mpmath), sums over all x_0, for the law of a leap the sum over all numbers of
 events, 0 to 7 to each destination.  Where a step decides by a uniform number, its probability is found by bisection of it.
 """
 
