@@ -173,6 +173,17 @@ def score_sde(folder: Path) -> list[Row]:
         truth = mean, torch.full_like(X_T, (g2 / 1000) ** 0.5)
         ours = of_table(process, samplers.EulerMaruyama(1.0), 0.6, 0.599)
         rows += both("score_sde", f"Euler-Maruyama, {name}", ours, theirs, truth)
+    ve, snr = un.Gaussian((), un.schedules.VE()), 0.16
+    sigma = float(ve.schedule.sigma(0.6))
+    corrector = sampling.AnnealedLangevinDynamics(lib.VESDE(), lambda x, t: (clean - x) / sigma**2, snr, 1)
+    theirs = [value.flatten() for value in spread(lambda: corrector.update_fn(x, t)[0])]
+    keep, weight, scale = samplers.Langevin(snr=snr).rows(ve, torch.tensor([0.7, 0.6], dtype=torch.float64))[0]
+    exact = (
+        X_T + 2 * snr**2 * (X_0 - X_T),
+        torch.full_like(X_T, float(2 * mp.mpf(snr) * mp.mpf("0.01") * mp.mpf(5000) ** mp.mpf(0.6))),
+    )
+    own = keep * X_T + weight * X_0, scale.expand_as(X_T)
+    rows += both("score_sde", "annealed Langevin, VE", own, theirs, exact)
     process, level = by_betas("1e-4", "0.02", 1000)
     now, then, at = level(500), level(499), torch.full((3,), 499 / 999 + 1e-9, dtype=torch.float64)
     alpha, sigma = float(now[0]), float(now[1])
