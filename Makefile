@@ -53,7 +53,8 @@ bench-samplers: .venv-peers/.ready
 
 # Projects that are no packages are read from clones of theirs: make peers CHECKOUTS=folder
 CHECKOUTS ?= .venv-peers/src
-PEERS := schedules masking_schedules solver_runs gaussian_steps number_losses category_losses category_steps jump_rates
+PEERS := schedules masking_schedules solver_runs gaussian_steps number_losses category_losses category_steps \
+  category_families jump_rates
 peers: .venv-peers/.ready
 	cd benchmarks && for script in $(PEERS); do \
 	  ../.venv-peers/bin/python -W ignore -m peers.$$script --checkouts $(abspath $(CHECKOUTS)) || exit 1; done

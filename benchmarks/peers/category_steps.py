@@ -18,7 +18,7 @@ import unnoise as un
 from peers import category_truth as truth
 from peers.category_losses import MASKING, TRAINERS, UNIFORM, with_mask
 from peers.category_truth import CHANGED, LOGITS, MASKED, MIXED, SIZE, THETA, T
-from peers.checkouts import bare, drawn_from, module
+from peers.checkouts import Caught, bare, drawn_from, module
 from peers.table import Row, compared, main
 from unnoise import samplers
 
@@ -168,9 +168,9 @@ def moco(folder: Path) -> list[Row]:
         mdlm.step(with_mask(LOGITS), T, MASKED, torch.full((3,), 0.1, dtype=torch.float64))
     rows = [masked_row("moco", "MDLM", laws[0])]
     flow, gap, rate = interpolants.DiscreteFlowMatcher(even, prior), 0.01, 0.5
-    with patch("torch.multinomial", _keep := _Kept()):
+    with patch("torch.multinomial", caught := Caught()):
         flow.step(with_mask(LOGITS).float(), (1 - T).float(), MASKED, torch.full((3,), gap), stochasticity=rate)
-    found, exact, ours = _keep.law.reshape(3, 3, -1), torch.zeros(3, 3, SIZE + 1, dtype=torch.float64), []
+    found, exact, ours = caught.law.reshape(3, 3, -1), torch.zeros(3, 3, SIZE + 1, dtype=torch.float64), []
     for row, t in enumerate(T.tolist()):
         said = un.Posterior(LOGITS[row : row + 1], MASKING, MASKED[row : row + 1], t)
         moved = gap * samplers.Euler(gamma=rate * (1 - t), hold=False).rates(said)
@@ -193,50 +193,5 @@ def moco(folder: Path) -> list[Row]:
     return [*rows, compared("moco", "D3PM, uniform, plug-in", own.probs, law, exact, "1e-6 is added to probabilities")]
 
 
-def diffusers(folder: Path) -> list[Row]:
-    """Discrete DDIM draws x_0 first: its law is the sum over all of them.  Step 4 of 10 is from t = 0.6 to 0.5."""
-    from diffusers import DiscreteDDIMScheduler, EntropyBoundScheduler
-
-    ddim: Any = DiscreteDDIMScheduler(num_inference_steps=10)
-    found = torch.zeros(3, 3, SIZE, dtype=torch.float64)
-    for x_0 in range(SIZE):
-        clean = patch.object(ddim, "_sample_from_logits", lambda *a, x=x_0, **o: (torch.full_like(CHANGED, x), None))
-        with clean, patch("torch.multinomial", kept := _Kept()):
-            ddim.step(LOGITS, 4, CHANGED)
-        clean, stay, fresh = kept.law.double().reshape(3, 3, 3).unbind(-1)
-        law = fresh.unsqueeze(-1).expand(-1, -1, SIZE) / SIZE + clean.unsqueeze(-1) * torch.eye(SIZE)[x_0]
-        found += THETA[..., x_0, None] * (law + stay.unsqueeze(-1) * truth.one_hot(CHANGED, SIZE))
-    said, early, late = un.RawPosterior(LOGITS, UNIFORM, CHANGED, 0.6), *([truth.UNIFORM.kernel(a)] * 3 for a in (0.5, 0.4))
-    ours: Any = said.step(0.5)
-    given = [truth.steps(early, late, CHANGED, torch.eye(SIZE).double()[x].expand(3, 3, -1)) for x in range(SIZE)]
-    exact = sum(THETA[..., x, None] * law for x, law in enumerate(given))
-    rows = [compared("diffusers", "discrete DDIM: the reversal, uniform", ours.probs, found, exact, "", torch.float32)]
-    left = ddim._to_loo_logits(LOGITS, CHANGED, 0.4).softmax(-1)
-    without = normal(THETA / late[0][CHANGED])
-    rows.append(
-        compared("diffusers", "leave-one-out from q(x_0 | x_t)", said.to(un.Posterior).log_theta().exp(), left, without)
-    )
-    every = torch.ones(3, 3, dtype=torch.bool)
-    entropy = -(THETA * THETA.log()).sum(-1)
-    for bound in (0.5, 1.2, 2.0):
-        bounded: Any = EntropyBoundScheduler(entropy_bound=bound, t_max=1.0, t_min=1.0)
-        accepted = bounded.step(LOGITS, 0, CHANGED).accepted_index
-        chosen = samplers.EntropyBounded(bound)._chosen(LOGITS.flatten(0, 1), torch.arange(9), every).reshape(3, 3)
-        ranked = entropy.sort(1).values
-        count = (ranked.cumsum(1) - ranked <= bound).sum(1, keepdim=True)  # the sum of the others is within the bound
-        exact = entropy.argsort(1).argsort(1) < count
-        what = f"entropy-bounded, {bound:g} nats: who is taken"
-        rows.append(compared("diffusers", what, chosen.double(), accepted.double(), exact.double()))
-    return rows
-
-
-class _Kept:
-    law: Tensor
-
-    def __call__(self, law: Tensor, **options: Any) -> Tensor:
-        self.law = law
-        return law.argmax(-1, keepdim=True)
-
-
 if __name__ == "__main__":
-    main(__doc__, [mdlm, duo, sedd, gidd, flow_matching, moco, diffusers])
+    main(__doc__, [mdlm, duo, sedd, gidd, flow_matching, moco])

@@ -151,7 +151,28 @@ def k_diffusion(folder: Path) -> list[Row]:
             for z in (0.0, 1.0)
         ]
         rows += both("k-diffusion", name, of_table(process, sampler, 0.6, 0.5), (ends[0], ends[1] - ends[0]), truth)
-    return rows
+    return rows + [_two_steps(theirs, process)]
+
+
+def _two_steps(theirs: Any, process: un.Gaussian) -> Row:
+    """Two steps of 2M SDE with the noise 0: in the second a line goes through both predictions, X_0 and then its half."""
+    times = torch.tensor([0.6, 0.5, 0.45], dtype=torch.float64)
+    first, second = samplers.DPMSolverPP(2, sde=True).table(process, times)
+    x: Any = first.keep * X_T + first.weights[0] * X_0
+    x = second.keep * x + second.weights[0] * X_0 / 2 + second.weights[1] * X_0
+    said, silent = iter([X_0, X_0 / 2]), lambda *levels: torch.zeros_like(X_T)
+    options: Any = {"disable": True, "noise_sampler": silent, "solver_type": "heun"}
+    found = theirs.sample_dpmpp_2m_sde(lambda x, sigma: next(said), X_T, process.schedule.sigma(times), **options)
+    (a, b), growth = (mp.mpf(0.1), mp.mpf(times[1].item()) - mp.mpf(times[2].item())), mp.log(5000)
+    one, two = a * growth, b * growth  # the steps in lambda
+    line = -mp.expm1(-2 * two), 1 + mp.expm1(-2 * two) / (2 * two)  # 2 int e^{-2(h - u)} du, and of u/h
+    exact = []
+    for x_t, x_0 in pairs():
+        middle = mp.exp(-2 * one) * x_t - mp.expm1(-2 * one) * x_0
+        exact.append(float(mp.exp(-2 * two) * middle + line[0] * x_0 / 2 + line[1] * (two / one) * (x_0 / 2 - x_0)))
+    return compared(
+        "k-diffusion", "DPM-Solver++ 2M SDE, two steps: mean", x, found, torch.tensor(exact, dtype=torch.float64)
+    )
 
 
 def score_sde(folder: Path) -> list[Row]:
