@@ -5,7 +5,8 @@ export PIP_CONSTRAINT := constraints/dev.txt
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test conformance campaign mutants bench bench-families bench-samplers bench-few-steps pictures lint clean
+.PHONY: setup demo test conformance campaign mutants bench bench-families bench-samplers bench-few-steps peers pictures \
+  lint clean
 setup: .venv/.ready
 
 .venv/.ready: pyproject.toml constraints/dev.txt
@@ -43,7 +44,8 @@ bench-families: setup
 
 .venv-peers/.ready: pyproject.toml constraints/dev.txt
 	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/pip install --quiet --editable . diffusers flow_matching torchdiffeq scipy
+	.venv-peers/bin/pip install --quiet --editable . diffusers flow_matching torchdiffeq scipy mpmath einops pot jaxtyping
+	.venv-peers/bin/pip install --quiet --no-deps azula bionemo-moco torchcfm k-diffusion
 	touch $@
 
 bench-samplers: .venv-peers/.ready
@@ -52,6 +54,14 @@ bench-samplers: .venv-peers/.ready
 
 bench-few-steps: .venv-peers/.ready
 	.venv-peers/bin/python -W ignore benchmarks/peers/few_steps.py
+
+# Projects that are no packages are read from clones of theirs: make peers CHECKOUTS=folder
+CHECKOUTS ?= .venv-peers/src
+PEERS := schedules masking_schedules solver_runs gaussian_steps number_losses category_losses category_steps \
+  category_families jump_rates
+peers: .venv-peers/.ready
+	cd benchmarks && for script in $(PEERS); do \
+	  ../.venv-peers/bin/python -W ignore -m peers.$$script --checkouts $(abspath $(CHECKOUTS)) || exit 1; done
 
 pictures: setup
 	$(BIN)/python docs/pictures.py

@@ -148,19 +148,13 @@ def gidd(folder: Path) -> list[Row]:
     kernels, rates = [], []
     for t in T.tolist():
         h = 1e-5
-        kernels.append(_hybrid(t))
-        rates.append((_hybrid(t + h) - _hybrid(t - h)) / (2 * h) @ torch.linalg.inv(kernels[-1]))  # Q' = R Q
+        kernels.append(truth.hybrid(t))
+        rates.append((truth.hybrid(t + h) - truth.hybrid(t - h)) / (2 * h) @ torch.linalg.inv(kernels[-1]))  # Q' = R Q
     rows = [compared("GIDD", "mask and uniform", ours, found, truth.loss(kernels, rates, MIXED, THETA), "", torch.float32)]
     found = theirs.MDLMLoss(config, words, schedules.MaskedDiffusion(words)).loss(with_mask(LOGITS), X_0, every, MASKED, T)[
         1
     ]
     return [*rows, compared("GIDD", "MDLM", masked(), found.sum(1), masked_truth())]
-
-
-def _hybrid(t: float) -> Tensor:
-    c = (t * (1 - t)) ** 0.5 / 2
-    law = torch.tensor([c / SIZE] * SIZE + [t], dtype=torch.float64) / (1 + c)
-    return (1 - t) / (1 + c) * torch.eye(SIZE + 1, dtype=torch.float64) + law[:, None]
 
 
 def flow_matching(folder: Path) -> list[Row]:

@@ -40,6 +40,13 @@ MASKING = Chain(torch.eye(SIZE + 1, **DOUBLE)[SIZE])
 UNIFORM = Chain(torch.full((SIZE,), 1 / SIZE, **DOUBLE))
 
 
+def hybrid(t: float) -> Tensor:
+    """The kernel from 0 to t of mask and uniform noise, a fifth uniform at t = 1/2."""
+    c = (t * (1 - t)) ** 0.5 / 2
+    law = torch.tensor([c / SIZE] * SIZE + [t], **DOUBLE) / (1 + c)
+    return (1 - t) / (1 + c) * torch.eye(SIZE + 1, **DOUBLE) + law[:, None]
+
+
 def wide(theta: Tensor, states: int) -> Tensor:
     return torch.nn.functional.pad(theta, (0, states - theta.shape[-1]))
 

@@ -112,6 +112,16 @@ def drawn_from(owner: Any, function: str, answer: Callable[[Tensor], Tensor] | N
         yield laws
 
 
+class Caught:
+    """Stands for torch.multinomial: keeps the law that is drawn from, and answers the likeliest."""
+
+    law: Tensor
+
+    def __call__(self, law: Tensor, **options: Any) -> Tensor:
+        self.law = law
+        return law.argmax(-1, keepdim=True)
+
+
 def bare(cls: type, **attributes: Any) -> Any:
     """An object of a class whose __init__ is not run, with these attributes."""
     made = cls.__new__(cls)

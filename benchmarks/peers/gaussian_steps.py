@@ -151,7 +151,28 @@ def k_diffusion(folder: Path) -> list[Row]:
             for z in (0.0, 1.0)
         ]
         rows += both("k-diffusion", name, of_table(process, sampler, 0.6, 0.5), (ends[0], ends[1] - ends[0]), truth)
-    return rows
+    return rows + [_two_steps(theirs, process)]
+
+
+def _two_steps(theirs: Any, process: un.Gaussian) -> Row:
+    """Two steps of 2M SDE with the noise 0: in the second a line goes through both predictions, X_0 and then its half."""
+    times = torch.tensor([0.6, 0.5, 0.45], dtype=torch.float64)
+    first, second = samplers.DPMSolverPP(2, sde=True).table(process, times)
+    x: Any = first.keep * X_T + first.weights[0] * X_0
+    x = second.keep * x + second.weights[0] * X_0 / 2 + second.weights[1] * X_0
+    said, silent = iter([X_0, X_0 / 2]), lambda *levels: torch.zeros_like(X_T)
+    options: Any = {"disable": True, "noise_sampler": silent, "solver_type": "heun"}
+    found = theirs.sample_dpmpp_2m_sde(lambda x, sigma: next(said), X_T, process.schedule.sigma(times), **options)
+    (a, b), growth = (mp.mpf(0.1), mp.mpf(times[1].item()) - mp.mpf(times[2].item())), mp.log(5000)
+    one, two = a * growth, b * growth  # the steps in lambda
+    line = -mp.expm1(-2 * two), 1 + mp.expm1(-2 * two) / (2 * two)  # 2 int e^{-2(h - u)} du, and of u/h
+    exact = []
+    for x_t, x_0 in pairs():
+        middle = mp.exp(-2 * one) * x_t - mp.expm1(-2 * one) * x_0
+        exact.append(float(mp.exp(-2 * two) * middle + line[0] * x_0 / 2 + line[1] * (two / one) * (x_0 / 2 - x_0)))
+    return compared(
+        "k-diffusion", "DPM-Solver++ 2M SDE, two steps: mean", x, found, torch.tensor(exact, dtype=torch.float64)
+    )
 
 
 def score_sde(folder: Path) -> list[Row]:
@@ -173,6 +194,17 @@ def score_sde(folder: Path) -> list[Row]:
         truth = mean, torch.full_like(X_T, (g2 / 1000) ** 0.5)
         ours = of_table(process, samplers.EulerMaruyama(1.0), 0.6, 0.599)
         rows += both("score_sde", f"Euler-Maruyama, {name}", ours, theirs, truth)
+    ve, snr = un.Gaussian((), un.schedules.VE()), 0.16
+    sigma = float(ve.schedule.sigma(0.6))
+    corrector = sampling.AnnealedLangevinDynamics(lib.VESDE(), lambda x, t: (clean - x) / sigma**2, snr, 1)
+    theirs = [value.flatten() for value in spread(lambda: corrector.update_fn(x, t)[0])]
+    keep, weight, scale = samplers.Langevin(snr=snr).rows(ve, torch.tensor([0.7, 0.6], dtype=torch.float64))[0]
+    exact = (
+        X_T + 2 * snr**2 * (X_0 - X_T),
+        torch.full_like(X_T, float(2 * mp.mpf(snr) * mp.mpf("0.01") * mp.mpf(5000) ** mp.mpf(0.6))),
+    )
+    own = keep * X_T + weight * X_0, scale.expand_as(X_T)
+    rows += both("score_sde", "annealed Langevin, VE", own, theirs, exact)
     process, level = by_betas("1e-4", "0.02", 1000)
     now, then, at = level(500), level(499), torch.full((3,), 499 / 999 + 1e-9, dtype=torch.float64)
     alpha, sigma = float(now[0]), float(now[1])

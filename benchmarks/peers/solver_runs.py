@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import mpmath as mp
 import torch
@@ -21,14 +22,14 @@ from peers.table import Row, compared, main
 from unnoise import samplers
 
 WEIGHTS, MEANS, DEVIATIONS = (0.3, 0.7), (-1.0, 0.8), (0.3, 0.5)
+DOUBLE: Any = {"dtype": torch.float64}
 START = torch.tensor([-1.7, -0.4, 0.1, 0.9, 2.2], dtype=torch.float64)  # in units of sigma
 
 
 def oracle(schedule: un.schedules.Schedule) -> un.oracles.Oracle:
-    double = {"dtype": torch.float64}
-    variances = torch.tensor(DEVIATIONS, **double).square().reshape(2, 1, 1)
+    variances = torch.tensor(DEVIATIONS, **DOUBLE).square().reshape(2, 1, 1)
     return un.oracles.mixture(
-        un.Gaussian((), schedule), torch.tensor(WEIGHTS, **double), torch.tensor(MEANS, **double), variances
+        un.Gaussian((), schedule), torch.tensor(WEIGHTS, **DOUBLE), torch.tensor(MEANS, **DOUBLE), variances
     )
 
 
@@ -138,9 +139,12 @@ def azula(folder: Path) -> list[Row]:
         ("Euler", sample.EulerSampler(Exact(), **options), samplers.DDIM()),
         ("Heun", sample.HeunSampler(Exact(), **options), samplers.Heun()),
         ("Ito, eta 0", sample.ItoSampler(Exact(), eta=0.0, **options), samplers.DDIM()),
+        ("exponential Adams-Bashforth 2", sample.xEABSampler(Exact(), order=2, **options), samplers.DPMSolverPP(2)),
+        ("exponential Adams-Bashforth 3", sample.xEABSampler(Exact(), order=3, **options), samplers.DPMSolverPP(3)),
     ]
+    begun = {"exponential Adams-Bashforth 3": "ours begins with one more call"}
     return [
-        compared("azula", name, ours(denoiser, sampler, START, times), theirs(START), truth)
+        compared("azula", name, ours(denoiser, sampler, START, times), theirs(START), truth, begun.get(name, ""))
         for name, theirs, sampler in cases
     ]
 
@@ -165,6 +169,12 @@ def edm(folder: Path) -> list[Row]:
         found = run(network, START, num_steps=10, sigma_min=0.002, sigma_max=80)
         own = clean(denoiser, ours(denoiser, sampler, 80 * START, times), 0.0)  # their last step is to the denoised
         rows.append(compared("EDM", name, own, found, clean(denoiser, end, 0.0)))
+    levels: Any = {"num_steps": 10, "sigma_min": 0.002, "sigma_max": 80, "S_churn": 2, "S_min": 0.003, "S_max": 79}
+    found = theirs.edm_sampler(network, START, randn_like=torch.ones_like, **levels)
+    churned = samplers.Heun(churn=1.8, low=0.003, high=79.0)  # theirs is shared by ten steps, ours by nine and the last call
+    with patch.object(un.NoiseSource, "normal", lambda self, shape, dtype=None: torch.ones(len(START), *shape, **DOUBLE)):
+        own = clean(denoiser, ours(denoiser, churned, 80 * START, times), 0.0)
+    rows.append(compared("EDM", "Heun with churn, every noise 1", own, found))
     return rows
 
 
