@@ -12,7 +12,8 @@ Where the points are all there are, or come with weights of a sum over the space
 
     sum q L phi = sum phi L* q,    sum L* q = 0.
 
-And a step of `FromGenerator` has the order that it states on the space (`verify.generator_moves`).
+And a step of `FromGenerator` has the order that it states on the space (`verify.generator_moves`), and jumps to anywhere are
+drawn as their nodes say (`verify.drawn_laws`).
 """
 
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from unnoise.generators.kolmogorov import enumerable, states
 from unnoise.noise import NoiseSource
 from unnoise.shapes import Tree
 from unnoise.tree import batch_size, leaves
+from unnoise.verify.drawn_laws import jump_checks
 from unnoise.verify.generator_moves import move_checks
 from unnoise.verify.guard import guarded
 from unnoise.verify.load import load
@@ -72,6 +74,7 @@ def generator_checks(given: Operators, place: Place) -> Iterator[Row]:
     yield from _law(given, place, log_q)
     yield from _dual(given, place, tests[0], log_q)
     yield from move_checks(given.generator, given.points, place, tests)
+    yield from jump_checks(given.generator, given.points, place, tests)
 
 
 def wave(seed: int, size: float = 1.0) -> Function:
