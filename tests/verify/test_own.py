@@ -220,6 +220,43 @@ def test_wrong_weights_fail(name):
     assert any(q.startswith("weights = 1/density") for q in found) and any(q.startswith("mean over random") for q in found)
 
 
+class Stops(un.Importance):
+    """A rule that breaks on all families but one, by an error that is no refusal."""
+
+    def visit(self, process, x0, low, noise):
+        if not isinstance(process, un.Gaussian):
+            raise RuntimeError("broken")
+        return super().visit(process, x0, low, noise)
+
+
+class Refuses(un.Importance):
+    def visit(self, process, x0, low, noise):
+        if not isinstance(process, un.Gaussian):
+            raise TypeError("numbers only")
+        return super().visit(process, x0, low, noise)
+
+
+def test_what_breaks_is_no_refusal():
+    broken = [row for row in own("times", "Stops") if not row.ok]
+    assert len(broken) == 4 and all(row.note == "RuntimeError: broken" for row in broken)
+    refused = [row for row in own("times", "Refuses") if row.verdict == "not checked"]
+    assert len(refused) == 4 and all(row.note == "numbers only" for row in refused)
+
+
+class Mistyped(un.samplers.Ancestral):
+    """An exact sampler that adds a string to a number: no reason to draw its law instead."""
+
+    order, exact = None, True
+
+    def step(self, problem, setup, state, i):
+        return state.x + "1"
+
+
+def test_a_broken_exact_sampler_fails():
+    rows = [row for row in own("sampler", "Mistyped") if row.quantity.startswith("law of an exact sampler")]
+    assert rows and all(not row.ok and "stopped in step" in row.quantity for row in rows)
+
+
 # --- weightings
 
 

@@ -50,7 +50,7 @@ def jump_checks(generator: Generator, points: Tree, place: Place, tests: list[Fu
     total = rates.sum(1, keepdim=True)
     share, leaving = rates / total.clamp_min(1e-300), total[:, 0] > 0
     many = repeat_rows(x, DRAWS)
-    after = jumps.draw(many, NoiseSource(93, batch_size(many)))
+    after = generator.local(many).jumps.draw(many, NoiseSource(93, batch_size(many)))
     for k, phi in enumerate(tests):
         exact = (share * phi(y.flatten(0, 1)).reshape(share.shape)).sum(1)
         drawn = phi(after).reshape(len(exact), DRAWS)

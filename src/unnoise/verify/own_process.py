@@ -3,8 +3,8 @@
     prior      draws have the law that its density says
     moves      a step of `FromGenerator` has its order (`verify.generator_moves`), and over a short time a move leads where a
                transition does: a space that does not close where the process does leads elsewhere
-    decoder    int exp(-bound(x)) dx <= 1 with the decoder that is registered: a sum where the space can be listed, else a mean
-               over draws of the data and of the data a little noised
+    decoder    int exp(-bound(x)) dx <= 1 with the decoder that is registered: a sum where the space can be listed, else a
+               mean over draws of the data and of the data a little noised
 
 The first two have test functions as in `verify.generators`.  Where moves and transitions are compared, their frequencies are
 no whole numbers: what is the same point to an angle is not the same to these.
