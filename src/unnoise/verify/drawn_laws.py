@@ -5,6 +5,7 @@ A right law is rejected with probability `LEVEL` at most, all means of a row tog
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,14 +44,15 @@ def some(points: Tree, count: int = POINTS) -> Tree:
 def jump_checks(generator: Generator, points: Tree, place: Place, tests: list[Function]) -> Iterator[Row]:
     """Where jumps to anywhere lead, as drawn, against their nodes: E phi(y) = sum phi J(x, y)/J(x)."""
     x = some(points)
-    jumps = getattr(generator.local(x), "jumps", None)
-    if jumps is None:
+    here: Any = generator.local(x)
+    if getattr(here, "jumps", None) is None:
         return
-    y, rates = jumps.rates(x)
+    y, rates = here.jumps.rates(x)
     total = rates.sum(1, keepdim=True)
     share, leaving = rates / total.clamp_min(1e-300), total[:, 0] > 0
     many = repeat_rows(x, DRAWS)
-    after = generator.local(many).jumps.draw(many, NoiseSource(93, batch_size(many)))
+    there: Any = generator.local(many)
+    after = there.jumps.draw(many, NoiseSource(93, batch_size(many)))
     for k, phi in enumerate(tests):
         exact = (share * phi(y.flatten(0, 1)).reshape(share.shape)).sum(1)
         drawn = phi(after).reshape(len(exact), DRAWS)
