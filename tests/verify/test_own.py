@@ -220,6 +220,43 @@ def test_wrong_weights_fail(name):
     assert any(q.startswith("weights = 1/density") for q in found) and any(q.startswith("mean over random") for q in found)
 
 
+class Stops(un.Importance):
+    """A rule that breaks on all families but one, by an error that is no refusal."""
+
+    def visit(self, process, x0, low, noise):
+        if not isinstance(process, un.Gaussian):
+            raise RuntimeError("broken")
+        return super().visit(process, x0, low, noise)
+
+
+class Refuses(un.Importance):
+    def visit(self, process, x0, low, noise):
+        if not isinstance(process, un.Gaussian):
+            raise TypeError("numbers only")
+        return super().visit(process, x0, low, noise)
+
+
+def test_what_breaks_is_no_refusal():
+    broken = [row for row in own("times", "Stops") if not row.ok]
+    assert len(broken) == 4 and all(row.note == "RuntimeError: broken" for row in broken)
+    refused = [row for row in own("times", "Refuses") if row.verdict == "not checked"]
+    assert len(refused) == 4 and all(row.note == "numbers only" for row in refused)
+
+
+class Mistyped(un.samplers.Ancestral):
+    """An exact sampler that adds a string to a number: no reason to draw its law instead."""
+
+    order, exact = None, True
+
+    def step(self, problem, setup, state, i):
+        return state.x + "1"
+
+
+def test_a_broken_exact_sampler_fails():
+    rows = [row for row in own("sampler", "Mistyped") if row.quantity.startswith("law of an exact sampler")]
+    assert rows and all(not row.ok and "stopped in step" in row.quantity for row in rows)
+
+
 # --- weightings
 
 
@@ -439,3 +476,74 @@ def test_a_process_of_no_family_registers_its_subject():
 def test_a_leaf_without_an_oracle_says_what_to_write():
     with pytest.raises(ValueError, match=r"leaf_oracle\.register\(Foreign\)"):
         product_subject(un.Product(a=Foreign(), b=un.Masking(2, (1,))), "x")
+
+
+class Sum(un.predictions.ContinuousPrediction):
+    """x_0 + eps: D = alpha - sigma is 0 on the way."""
+
+    @staticmethod
+    def target_coefficients(schedule, t):
+        one = torch.ones_like(schedule.alpha(t))
+        return one, one
+
+
+def test_a_kind_that_loses_x0_on_the_way_fails():
+    rows = [row for row in own("prediction", "Sum") if not row.ok]
+    assert len(rows) == 2 and all("D = alpha b - sigma a is 0" in row.quantity for row in rows)
+    assert rows[0].note.startswith("from t = 0.5 on")
+    denoiser = un.Denoiser(torch.nn.Identity(), un.Gaussian((1,)), predicts=Sum)
+    halfway = Sum(torch.ones(2, 1).double(), denoiser.process, torch.ones(2, 1).double(), 0.5)
+    with pytest.raises(un.InexactConversion, match="is 0 here though alpha is not"):
+        halfway.to(un.Clean)
+
+
+class Bare(un.Space):
+    shape, dimension = (1,), 1
+
+    def check(self, x, name="x"):
+        return x
+
+
+def bare():
+    return Operators(un.Generator(Bare(), lambda x: un.Local(drift=x)), torch.ones(3, 1).double())
+
+
+def test_nothing_checked_is_no_success(capsys):
+    assert Verify(generator=f"{__name__}:bare").run() == 1
+    assert "nothing was checked" in capsys.readouterr().out
+
+
+class Angles(un.Euclidean):
+    def project(self, x):
+        return torch.remainder(x + 3, 6) - 3
+
+
+def outside():
+    generator = un.Generator(Angles((1,)), lambda x: un.Local(drift=torch.ones_like(x)))
+    return Operators(generator, torch.tensor([[0.5], [4.0]]).double())
+
+
+def test_points_outside_the_space_are_refused():
+    with pytest.raises(ValueError, match=r"point 1, \[4.0\], lies outside Angles"):
+        own("generator", "outside")
+
+
+def test_a_negative_diffusion_is_called_by_its_name():
+    class Backwards(un.Process):
+        def __init__(self):
+            super().__init__()
+            self.space = self.state_space = un.Euclidean((1,))
+
+        def local(self, x, t):
+            return un.Local(diffusion=-torch.ones_like(x))
+
+    class Flat(AnyDenoiser):
+        def __init__(self):
+            super().__init__()
+            self.process = Backwards()
+
+        def forward(self, x, t, /, **condition):
+            return un.FromMarginal(lambda y, s: -y.square().sum(1), self.process, x, t)
+
+    with pytest.raises(ValueError, match="diffusion below 0"):
+        un.sample(Flat(), x=torch.zeros(3, 1), steps=2, sampler=un.samplers.FromGenerator())

@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 class Verify:
     """Check every process x prediction x objective, and the order of every sampler, against exactly solvable problems.
 
-    Exit status 1 if a check fails, 2 on bad input.
+    Exit status 1 if a check fails or none could be made, 2 on bad input.
     """
 
     only: str | None = None
@@ -88,7 +88,7 @@ class Verify:
         self.tell(rows, counts, time.monotonic() - started)
         if canvas is not None and self.picture is not None:
             save(canvas, found, self.picture)
-        return 0 if all(row.ok for row in rows) else 1
+        return 0 if all(row.ok for row in rows) and any(row.verdict != "not checked" for row in rows) else 1
 
     def checked(self) -> tuple[list[str], list[tuple[str, str]]]:
         """The parts of --only, and what is of one's own as (option, path)."""
@@ -119,6 +119,8 @@ class Verify:
         what = " and ".join(f"{n} {one if n == 1 else many}" for n, one, many in counts if n)
         unchecked = f", {left} not checked" if left else ""
         print(f"\n{len(rows) - left} checks of {what} in {seconds:.0f} s: {len(failed)} failed{unchecked}")
+        if left == len(rows):
+            print("nothing was checked: every row says what it lacks (exit status 1)")
         if failed:
             print(f"\nfailed:\n{render(failed)}")
 

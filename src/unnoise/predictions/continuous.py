@@ -172,7 +172,7 @@ class ContinuousPrediction(Prediction):
         d = self.determinant()
         on_x_t, on_value = (a * b_1 - b * a_1) / d, (alpha * b - sigma * a) / d
         if may_read(on_value) and not bool((on_value.abs() < 1e100).all()):
-            raise refuse(self, target, "alpha_t = 0 here, so x_t and the prediction carry nothing of x_0")
+            raise refuse(self, target, _nothing_said(type(self).__name__, alpha, d))
         on_x_t, on_value = (self.process.coefficient(c, self.x_t) for c in (on_x_t, on_value))
         return on_x_t * self.x_t + on_value * self.to_linear(self.process, self.value)
 
@@ -211,6 +211,13 @@ class ContinuousPrediction(Prediction):
         ordered(s, self.t)
         variance = self.variance.of(self.process, self.x_t, s, self.t, self.extra)
         return Normal(self.mean(s).value, variance.sqrt(), self.process.covariance)
+
+
+def _nothing_said(kind: str, alpha: Tensor, d: Tensor) -> str:
+    """Why x_0 does not follow where D = 0: alpha is, or the kind's own coefficients make it so."""
+    if bool((alpha.expand_as(d)[d.abs() < 1e-100] > 1e-12).any()):
+        return f"D = alpha b - sigma a is 0 here though alpha is not: the target of {kind} is a multiple of x_t, no more"
+    return "alpha_t = 0 here, so x_t and the prediction carry nothing of x_0"
 
 
 class Clean(ContinuousPrediction):

@@ -117,6 +117,11 @@ class Reader:
             self.known[kind] = self._coefficients(kind)
         says, on_x, on_value = self.known[kind]
         if not says[i]:
+            if float(self.process.schedule.alpha(self.times[i]).min()) > 1e-12:
+                raise ValueError(
+                    f"a {kind.__name__} prediction says nothing of x_0 at t = {self.times[i].item():g}, where D = alpha b - "
+                    f"sigma a of its target a x_0 + b eps is 0: choose coefficients whose D is 0 nowhere inside (0, 1)"
+                )
             raise ValueError(
                 f"a {kind.__name__} prediction says nothing of x_0 at t = {self.times[i].item():g}, where alpha = 0: start "
                 f"the grid a little later, such as start=0.999, or predict Clean, Velocity or Flow"

@@ -118,6 +118,11 @@ class FromGenerator(OneStep):
             if isinstance(value, dict):
                 self._refuse_infinite(value, t)
             elif value.device.type == "cpu" and not bool((value.abs() < 1e80).all()):
+                if bool(value.isnan().any()):
+                    raise ValueError(
+                        f"the generator at t = {t:g} has a part that is NaN: a drift or rate that is no number, or a "
+                        f"diffusion below 0; look at what local(x, t) returns"
+                    )
                 raise ValueError(
                     f"the generator at t = {t:g} is infinite, since alpha is 0 there: start the grid before t = 1, use a "
                     f"schedule with alpha_1 > 0, or Ancestral"

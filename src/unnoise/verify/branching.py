@@ -121,6 +121,10 @@ class Branching(NoiseSource):
         return self.ledger.normal(self.labels, shape)
 
 
+class NotCompared(ValueError):
+    """A number that is drawn is used otherwise than by comparing it: its outcomes cannot be laid out."""
+
+
 class Chance(Tensor):
     """shift + scale u for uniform numbers u that are still open.  What it holds as a tensor are their places."""
 
@@ -138,7 +142,7 @@ class Chance(Tensor):
         if name in ("__get__", "dim", "size", "numel", "__len__"):
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
-        raise TypeError(
+        raise NotCompared(
             f"a number that is drawn goes through torch.{name}, of which branches know nothing: compare it instead"
         )
 

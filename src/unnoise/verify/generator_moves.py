@@ -26,7 +26,7 @@ from unnoise.noise import NoiseSource
 from unnoise.samplers.generic import freeze, move
 from unnoise.shapes import Float, Tree
 from unnoise.tree import batch_size, map_leaves, repeat_rows
-from unnoise.verify.branching import Layout, TooManyBranches, branches
+from unnoise.verify.branching import Layout, NotCompared, TooManyBranches, branches
 from unnoise.verify.guard import guarded
 from unnoise.verify.orders import slope
 from unnoise.verify.rows import Place, Row
@@ -80,7 +80,7 @@ def _stays(generator: Generator, x: Tree, place: Place, h: float) -> Iterator[Ro
 def _order(generator: Generator, x: Tree, place: Place, tests: list[Function], speed: float) -> Iterator[Row]:
     try:
         rows = list(_laid_out(generator, x, place, tests, SHORT / speed))
-    except (TypeError, TooManyBranches):  # a number that is drawn is more than compared, or there are too many
+    except (NotCompared, TooManyBranches):
         rows = list(_drawn(generator, x, place, tests))
     yield from rows
 

@@ -12,11 +12,12 @@ Where the points are all there are, or come with weights of a sum over the space
 
     sum q L phi = sum phi L* q,    sum L* q = 0.
 
-And a step of `FromGenerator` has the order that it states on the space (`verify.generator_moves`).
+And a step of `FromGenerator` has the order that it states on the space (`verify.generator_moves`), and jumps to anywhere are
+drawn as their nodes say (`verify.drawn_laws`).
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -27,6 +28,7 @@ from unnoise.generators.kolmogorov import enumerable, states
 from unnoise.noise import NoiseSource
 from unnoise.shapes import Tree
 from unnoise.tree import batch_size, leaves
+from unnoise.verify.drawn_laws import jump_checks
 from unnoise.verify.generator_moves import move_checks
 from unnoise.verify.guard import guarded
 from unnoise.verify.load import load
@@ -44,9 +46,26 @@ class Operators:
     log_density: Function | None = None  # differentiable; up to a constant
     weights: Tensor | None = None  # sum_i weights_i f(points_i) is the integral of f over the space
 
+    def refuse_outside(self, path: str) -> None:
+        """The space must take its points, and `project`, where it has one, must leave them alone."""
+        space = self.generator.space
+        space.check(self.points, f"--generator {path!r}: points")
+        try:
+            nearest = space.project(self.points)
+        except NotImplementedError:
+            return
+        for given, near in zip(leaves(self.points), leaves(nearest), strict=True):
+            if bool(((given - near).abs() > 1e-6).any()):
+                i = int((given - near).abs().reshape(len(given), -1).amax(1).argmax())
+                raise ValueError(
+                    f"--generator {path!r}: point {i}, {given[i].tolist()}, lies outside {type(space).__name__}: its "
+                    f"project(x) makes it {near[i].tolist()}; give points of the space"
+                )
+
     @classmethod
     def of(cls, found: "Operators | Generator", path: str) -> "Operators":
         if isinstance(found, Operators):
+            found.refuse_outside(path)
             return found
         if not enumerable(found.space):
             raise ValueError(
@@ -72,6 +91,7 @@ def generator_checks(given: Operators, place: Place) -> Iterator[Row]:
     yield from _law(given, place, log_q)
     yield from _dual(given, place, tests[0], log_q)
     yield from move_checks(given.generator, given.points, place, tests)
+    yield from jump_checks(given.generator, given.points, place, tests)
 
 
 def wave(seed: int, size: float = 1.0) -> Function:
@@ -134,5 +154,8 @@ def _dual(given: Operators, place: Place, phi: Function, log_q: Function) -> Ite
     q = log_q(x).exp()
     adjoint = forward.adjoint(lambda y: log_q(y).exp(), x)
     left, right = ((given.weights * v).sum() for v in (q * forward.act(phi, x), phi(x) * adjoint))
-    yield place.equal("sum q L phi = sum phi L* q", left, right, SUMMED)
-    yield place.equal("sum L* q = 0", 0.0, (given.weights * adjoint).sum(), SUMMED)
+    for row in (
+        place.equal("sum q L phi = sum phi L* q", left, right, SUMMED),
+        place.equal("sum L* q = 0", 0.0, (given.weights * adjoint).sum(), SUMMED),
+    ):
+        yield row if row.ok else replace(row, note="if it falls with more points, refine `points` and `weights`")

@@ -47,9 +47,12 @@ def where(error: Exception) -> str:
 
 
 def refused(error: Exception) -> bool:
-    """Whether something was refused on purpose (the innermost line raises), rather than broken on the way."""
+    """Whether something was refused on purpose, rather than broken on the way: by a TypeError or a ValueError (such as
+    `Unanswered` and `InexactConversion`) that the innermost line, none of torch's, raises."""
     frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and (frames[-1].line or "").startswith("raise ")
+    if not isinstance(error, (TypeError, ValueError)) or not frames or "torch" in Path(frames[-1].filename).parts:
+        return False
+    return (frames[-1].line or "").startswith("raise ")
 
 
 def refusal(place: Place, quantity: str, error: Exception) -> Row:

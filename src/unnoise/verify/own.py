@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from unnoise.verify.generators import generator_rows
 from unnoise.verify.own_denoiser import denoiser_rows
 from unnoise.verify.own_prediction import prediction_rows
+from unnoise.verify.own_process import own_process_checks
 from unnoise.verify.own_sampler import sampler_rows
 from unnoise.verify.own_times import times_rows
 from unnoise.verify.own_weighting import weighting_rows
@@ -14,7 +15,9 @@ from unnoise.verify.schedules import schedule_rows
 
 
 def process_rows(path: str, thorough: bool = False) -> Iterator[Row]:
-    return checks(user_subject(path), thorough)
+    subject = user_subject(path)
+    yield from checks(subject, thorough)
+    yield from own_process_checks(subject)
 
 
 OWN: dict[str, Callable[[str, bool], Iterator[Row]]] = {

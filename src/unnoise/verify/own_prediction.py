@@ -20,7 +20,7 @@ from unnoise.noise import NoiseSource
 from unnoise.objectives.closed_forms import rate
 from unnoise.predictions import Clean, ContinuousPrediction, CountPrediction, FinitePrediction, Prediction
 from unnoise.processes import Gaussian, Thinning, Uniform
-from unnoise.schedules import Cosine, LinearBeta
+from unnoise.schedules import Cosine, LinearBeta, Schedule
 from unnoise.verify.bounds import FAST, fast_path_checks, identity_checks
 from unnoise.verify.gaussian_kernels import predicted
 from unnoise.verify.guard import guarded
@@ -72,6 +72,7 @@ def _on_numbers(kind: Any, thorough: bool) -> Iterator[Row]:
         subject.points = subject.points if thorough else subject.points[:10]
         process, place = Gaussian((1,), schedule), Place(name, kind.__name__)
         x0 = subject.points
+        yield from _determines(place, kind, schedule)
         for t in TIMES:
             x_t = process.marginal(x0, t).draw(NoiseSource(68, len(x0)))
             yield from _meaning(subject, place, kind, x_t, t)
@@ -92,6 +93,18 @@ def posterior_mean(subject: Subject, function: Callable[[Tensor], Tensor], x_t: 
         weight = (oracle.log_prob(line) + process.marginal(line, t).log_prob(here)).softmax(0)
         out.append((weight.reshape(line.shape) * function(torch.stack([line, here]))).sum(0))
     return torch.stack(out)
+
+
+@guarded("D = alpha b - sigma a")
+def _determines(place: Place, kind: Any, schedule: Schedule) -> Iterator[Row]:
+    """x_0 = (b x_t - sigma value)/D exists inside (0, 1) where D keeps its sign."""
+    t = torch.linspace(0, 1, 1001, dtype=torch.float64)[1:-1]
+    a, b = kind.target_coefficients(schedule, t)
+    d = schedule.alpha(t) * b - schedule.sigma(t) * a
+    lost = (d * d[:1].sign() <= 0) | ~d.isfinite()
+    row = place.equal("times inside (0, 1) at which D = alpha b - sigma a is 0, or has changed its sign", 0, lost.sum(), 0.0)
+    told = "" if row.ok else f"from t = {float(t[lost][0]):g} on: the value does not determine x_0 at every time"
+    yield replace(row, note=told)
 
 
 @guarded("value = E[target | x_t]")

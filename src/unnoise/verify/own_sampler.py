@@ -15,6 +15,7 @@ from unnoise.generators.kolmogorov import code
 from unnoise.noise import NoiseSource
 from unnoise.samplers import Sampler, sample
 from unnoise.tree import leaves
+from unnoise.verify.branching import NotCompared
 from unnoise.verify.guard import guarded
 from unnoise.verify.load import load
 from unnoise.verify.order_settings import MILD, Categories, FlowTrajectories, NumberAndCategory, Numbers, Setting
@@ -71,7 +72,7 @@ def _order(place: Place, path: str, sampler: Sampler, setting: Setting, counts: 
 def _exact(place: Place, sampler: Sampler, setting: Setting) -> Iterator[Row]:
     try:
         worst = setting.error(sampler, 2)
-    except TypeError:  # its numbers are more than compared: draw them
+    except NotCompared:  # draw them
         if isinstance(setting, Categories):
             yield from _drawn(place, sampler, setting)
         else:
