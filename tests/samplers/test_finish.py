@@ -177,3 +177,18 @@ def test_the_stand_in_for_the_first_law_hardly_differs():
     assert 0 < gap < 1e-3
     x, _ = un.sample(oracle, 4000, 64, S.DPMSolverPP(), seed=0, start=start)
     assert abs(float(x.mean()) - 2) < 5 * 0.5 / 4000**0.5 and abs(float(x.std()) - 0.5) < 5 * 0.5 / 8000**0.5
+
+
+def test_the_last_step_of_edm():
+    """To sigma = 0: the clean prediction at the last state; of normal data x shrinks by C/(C + sigma^2) towards the mean."""
+    process = un.Gaussian((1,), un.schedules.EDM(0.5, 80.0))
+    mean, variance = torch.tensor([2.0], dtype=F64), torch.tensor([[0.25]], dtype=F64)
+    oracle = un.oracles.normal(process, mean, variance)
+    options = {"steps": 12, "sampler": S.Heun(), "grid": S.grids.Karras(), "seed": 0}
+    raw, before = un.sample(oracle, 50, **options)
+    x, info = un.sample(oracle, 50, **options, denoise=True)
+    torch.testing.assert_close(x, mean + 0.25 / (0.25 + 0.25) * (raw - mean))
+    assert info.calls == before.calls + 1
+    plain = un.oracles.normal(un.Gaussian((1,)), mean, variance)  # which ends without noise
+    again = [un.sample(plain, 50, steps=8, seed=0, denoise=denoise) for denoise in (False, True)]
+    assert torch.equal(again[0][0], again[1][0]) and again[0][1].calls == again[1][1].calls

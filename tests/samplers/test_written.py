@@ -16,6 +16,7 @@ def test_names_and_calls():
     assert reveal.tokens.temperature == 0.7 and reveal.tokens.top_p is None and reveal.by == "margin"
     nested = written("PredictorCorrector(Euler(), DetailedBalance(), rounds=3)")
     assert nested.rounds == 3 and type(nested.predictor) is S.Euler
+    assert written("DPMSolverPP(3, clean=Clip(1.0))").clean is not None
     assert type(written("Remasking(Cap(0.1))").rule) is S.remasking.Cap
 
 

@@ -116,8 +116,10 @@ for _kind in (
     register_sampler(_kind.__name__)(_kind)
 
 for _part in (
+    Clip,
     DetailedBalance,
     Langevin,
+    Threshold,
     Tokens,
     remasking.Cap,
     remasking.Confidence,

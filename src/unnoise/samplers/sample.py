@@ -17,7 +17,7 @@ from unnoise.samplers import grids
 from unnoise.samplers.adaptive import AdaptiveODE, no_flow
 from unnoise.samplers.base import Sampler, Stepping
 from unnoise.samplers.defaults import Plan, default_sampler
-from unnoise.samplers.finish import finished
+from unnoise.samplers.finish import cleaned, finished
 from unnoise.samplers.problem import Info, Problem
 from unnoise.samplers.run_grid import Grid, grid_of, on_grid, steps_within
 from unnoise.samplers.starts import check_start, checked_starts, staggered
@@ -160,6 +160,7 @@ def sample(
     progress: bool = False,
     grad: bool = False,
     finish: bool = True,
+    denoise: bool = False,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> tuple[AnyState, Info]:
@@ -180,7 +181,9 @@ def sample(
     dataclasses.replace(state, x=...), or with rows exchanged, state.rows(index); raising `StopSampling` ends the run there.
 
     Samples are data: what is without a value at t = 0, masked, is drawn in one more call (`samplers.finish`); `finish=False`
-    leaves it as it is.  With `grad=True` the run can be differentiated, by x, the condition and the network's weights.
+    leaves it as it is.  With `denoise=True` numbers whose schedule ends at sigma > 0 take EDM's last step, to sigma = 0.
+
+    With `grad=True` the run can be differentiated, by x, the condition and the network's weights.
     """
     sampler, steps = chosen(denoiser, steps, sampler, grid, calls, tolerance)
     check_start(start, x is not None)
@@ -200,6 +203,7 @@ def sample(
         x, info = _run(sampler, problem, x, starts, trajectory, callback, progress)
         if finish and info.stopped is None:
             x = finished(sampler, problem, x, starts)
+            x = cleaned(problem, x) if denoise else x
             if info.trajectory is not None:
                 info.trajectory[-1] = x
         return x, info
