@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import unnoise as un
-from unnoise.generators import divergence_rate
+from unnoise.generators import Local, divergence_rate
 from unnoise.generators.kolmogorov import matrix
 from unnoise.laws import LOG_ZERO
 
@@ -185,3 +185,16 @@ def test_the_trapezoidal_rule_refuses_jumps_to_anywhere():
     assert x.isfinite().all()
     with pytest.raises(TypeError, match="jumps to anywhere, which the trapezoidal rule cannot mix"):
         un.sample(Thrown(), sampler=un.samplers.FromGenerator(0.5), **options)
+
+
+@pytest.mark.parametrize("part", ["drift", "diffusion"])
+def test_a_part_of_another_shape_is_refused(part):
+    """Of shape (rows,) at states (rows, 1) it would be spread over other rows."""
+    space, x = un.Euclidean((1,)), torch.zeros(3, 1, dtype=torch.float64)
+    for shape in ((3,), (3, 5), (1, 3, 1)):
+        local = Local(**{part: torch.ones(shape, dtype=torch.float64)})
+        for ask in (lambda local=local: space.act(local, lambda y: y.sum(1), x), lambda local=local: space.freeze(local, x)):
+            with pytest.raises(ValueError, match=rf"a {part} of shape .* at states of shape \(3, 1\): return one number"):
+                ask()
+    for shape in ((3, 1), (1, 1), (1,)):
+        space.freeze(Local(**{part: torch.ones(shape, dtype=torch.float64)}), x)

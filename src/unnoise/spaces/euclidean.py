@@ -64,6 +64,7 @@ class Euclidean(ArraySpace):
 
     def act(self, local: Local, phi: Function, x: Tensor) -> Float[Tensor, "batch"]:
         self.refuse_parts(local, log_rates=NO_NEIGHBOURS)
+        self.check_parts(local, x)
         total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
         if local.drift is not None or local.diffusion is not None:
             gradient, curvature = derivatives(*whitened(phi, x, local.covariance))
@@ -109,9 +110,22 @@ class Euclidean(ArraySpace):
 
     def freeze(self, local: Local, x: Tensor) -> Frozen:
         self.refuse_parts(local, log_rates=NO_NEIGHBOURS)
+        self.check_parts(local, x)
         drift = torch.zeros_like(x) if local.drift is None else local.drift
         diffusion = torch.zeros_like(x) if local.diffusion is None else local.diffusion
         return {"drift": drift, "diffusion": diffusion.expand_as(x)}
+
+    def check_parts(self, local: Local, x: Tensor) -> None:
+        """A drift or a diffusion that is no array of the states' shape would be spread over other rows."""
+        for name, part in (("drift", local.drift), ("diffusion", local.diffusion)):
+            if part is None or part.shape == x.shape:
+                continue
+            lengths = zip(reversed(part.shape), reversed(x.shape), strict=False)
+            if part.ndim > x.ndim or any(own not in (1, wanted) for own, wanted in lengths):
+                raise ValueError(
+                    f"the generator has a {name} of shape {tuple(part.shape)} at states of shape {tuple(x.shape)}: return "
+                    f"one number for each coordinate of each row, shape {tuple(x.shape)}"
+                )
 
     def move(self, frozen: Frozen, local: Local, x: Tensor, h: Tensor, noise: NoiseSource) -> Tensor:
         start = x if local.jumps is None else jumped(local.jumps, x, h, noise.at("jump"))
