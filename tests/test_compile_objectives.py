@@ -160,6 +160,7 @@ def printed(name):
     return done.stdout.split("\n")[:-1]
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize(
     ("name", "listed"),
     [

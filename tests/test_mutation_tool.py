@@ -61,6 +61,7 @@ def sites(monkeypatch):
     return sites
 
 
+@pytest.mark.conformance
 def test_the_tool_kills_and_reports(toy):
     options = ["--only", "costs", "--count", "100", "--controls", "3", "--workers", "1", "--tests", "tests", "--limit", "5"]
     command = [sys.executable, str(BENCHMARKS / "mutants.py"), "--root", str(toy), "--out", str(toy / "out"), *options]

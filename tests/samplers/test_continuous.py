@@ -187,6 +187,7 @@ class TwoBumps(AnyDenoiser):
         return un.Clean((weight.unsqueeze(-1) * clean).sum(1), self.process, x_t, t)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_order_on_a_mixture(name):
     """Against 1024 steps of a method of order 4, whose own error is far below all others'."""
@@ -637,6 +638,7 @@ def test_halved_noise_is_found(monkeypatch):
         assert fails(check_churn)
 
 
+@pytest.mark.conformance
 def test_wrong_weights_are_found(monkeypatch):
     """Each time one number of a rule is off by a little: the order falls."""
 
@@ -670,6 +672,7 @@ def test_wrong_weights_are_found(monkeypatch):
     assert fails(check_flow, UniPC(4), "VE") and not fails(check_flow, UniPC(3), "VE")
 
 
+@pytest.mark.conformance
 def test_a_start_of_lower_order_is_found(monkeypatch):
     """Without its second call, and without the first two steps made again."""
     for sampler in (DPMSolverPP(3), LMS(4), UniPC(4)):
@@ -690,6 +693,7 @@ def test_a_start_of_lower_order_is_found(monkeypatch):
     assert not fails(check_flow, LMS(4), "VE")
 
 
+@pytest.mark.conformance
 def test_options_that_lower_the_order():
     """They say so, and it is."""
     for sampler, order in (

@@ -137,6 +137,7 @@ JOINT = {
 }
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("name", JOINT)
 def test_order_of_the_joint_law(name, monkeypatch):
     sampler, counts = JOINT[name]
@@ -144,6 +145,7 @@ def test_order_of_the_joint_law(name, monkeypatch):
     assert order(sampler, monkeypatch, counts) == pytest.approx(sampler.order, abs=0.25)
 
 
+@pytest.mark.conformance
 def test_leaves_that_do_not_see_each_other_lose_the_order(monkeypatch):
     """The second leap extrapolates without the other leaf's: only the first stage's prediction is used."""
     sampler = FromGenerator(theta=0.5)
@@ -223,6 +225,7 @@ LINEAR = {
 }
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("name", LINEAR)
 def test_order_of_leaves_of_numbers(name):
     sampler = LINEAR[name]

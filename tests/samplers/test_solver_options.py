@@ -323,7 +323,9 @@ def on_flow(schedule, x0, t):
 @pytest.mark.parametrize(
     "sampler", [DDIM(), DPMSolverPP(2), DPMSolverPP(3), UniPC(), DEIS(), LMS(), Heun(), DPMSolverPP(2, single=True)]
 )
-@pytest.mark.parametrize("schedule", [un.schedules.LinearBeta(), un.schedules.Cosine()])
+@pytest.mark.parametrize(
+    "schedule", [un.schedules.LinearBeta(), pytest.param(un.schedules.Cosine(), marks=pytest.mark.conformance)]
+)
 def test_encoding(sampler, schedule):
     denoiser, x0, low = normal(schedule), M + V.sqrt() * start(), torch.tensor(0.02, dtype=torch.float64)
     begun, errors = on_flow(schedule, x0, low) / schedule.alpha(low), []  # exactly on the flow of x_0, where the run begins
@@ -332,9 +334,9 @@ def test_encoding(sampler, schedule):
         errors.append(float((z - on_flow(schedule, x0, 0.95)).abs().max()))
         assert info.times[0] < info.times[-1] and len(info.times) == steps + 1
     assert errors[1] < 0.02 and math.log2(errors[0] / errors[1]) > sampler.order - 0.5
-    z, _ = un.encode(denoiser, x0, 400, sampler)  # there and back, over the whole of time
-    back, _ = un.sample(denoiser, x=z, steps=400, sampler=sampler, seed=0)
-    assert (back - x0).abs().max() < (0.05 if sampler.order == 1 else 0.01)
+    z, _ = un.encode(denoiser, x0, 200, sampler)  # there and back, over the whole of time
+    back, _ = un.sample(denoiser, x=z, steps=200, sampler=sampler, seed=0)
+    assert (back - x0).abs().max() < (0.1 if sampler.order == 1 else 0.01)
 
 
 def test_encoding_refused():

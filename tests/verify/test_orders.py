@@ -37,7 +37,14 @@ def the(text: str, process: str = "", note: str = "") -> Case:
     return next(c for c in CASES if c.text == text and c.setting.process.startswith(process) and c.note == note)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.label} on {case.setting.process}")
+SLOW = ("Leaves", "Ancestral(2)", "FromGenerator")  # by many steps of several leaves
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(c, marks=pytest.mark.conformance if c.text.startswith(SLOW) else ()) for c in CASES],
+    ids=lambda case: f"{case.label} on {case.setting.process}",
+)
 def test_the_fitted_order_is_the_stated_one(case):
     row, points = measured(case)
     assert row.ok, (row.ours, points)

@@ -88,6 +88,7 @@ def test_the_right_process_passes(circle):
     assert len(rows) >= 7 and all(row.verdict == "ok" for row in rows)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize(
     ("make", "quantity"),
     [
