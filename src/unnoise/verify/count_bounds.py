@@ -94,7 +94,9 @@ def _inequalities(
         if at_edge is not None:
             yield place.at_most(f"mass at the largest count of the cut model, {which}", 1e-12, at_edge)
         likely = probs > LIKELY
-        yield place.at_most(f"-log p(x) of the model's own law <= bound, {which}", ours[likely], -probs[likely].log(), 1e-7)
+        if bool(likely.any()):  # a network that is far off may give all of the data next to nothing
+            own = -probs[likely].log()
+            yield place.at_most(f"-log p(x) of the model's own law <= bound, {which}", ours[likely], own, 1e-7)
     mass = (-ours).exp().sum()
     yield place.at_most(f"sum_x exp(-bound) <= 1, {which}", 1.0, mass, 1e-9)
     if scale < 1:
