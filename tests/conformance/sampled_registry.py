@@ -183,7 +183,7 @@ CASES: dict[str, Case] = {
     "DPM++ 3M": normal(VP, DPMSolverPP(3), 48, grid=grids.Quadratic()),
     "SDE-DPM++ 2M": normal(VE, DPMSolverPP(2, sde=True), 64, **OWN),
     "UniPC": normal(LINEAR, UniPC(3), 32),
-    "UniPC, half-way": normal(VE, UniPC(3, rule="exact"), 12, end=0.5, **OWN),
+    "UniPC, half-way": normal(VE, UniPC(3, rule="exact", lower_final=False), 12, end=0.5, **OWN),
     "DEIS": normal(COSINE, DEIS(3), 40),
     "Heun": normal(VE, Heun(), 40, **OWN),
     "Heun, churn": normal(COSINE, Heun(churn=10.0), 48),
