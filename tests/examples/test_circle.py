@@ -50,6 +50,7 @@ def test_the_bound_of_the_exact_model_is_minus_the_log_density(cutoff):
     assert float(mean) > 0  # a decoder that does not know the data can only be above
 
 
+@pytest.mark.conformance
 def test_a_network_learns_the_reverse_drift_and_samples_have_the_law_of_the_data():
     """Trained on the bound, a small network comes within 0.05 nats of the exact model; its samples have the harmonics of the
     data within 5 standard errors and 0.04 (false alarm below 1e-5); before training they do not."""
@@ -75,6 +76,7 @@ def test_a_network_learns_the_reverse_drift_and_samples_have_the_law_of_the_data
     assert float((harmonics(untrained.double()).mean(0) - expected).abs().max()) > 0.3
 
 
+@pytest.mark.conformance
 def test_the_command_verifies_it(monkeypatch, capsys):
     from unnoise.cli import main
 

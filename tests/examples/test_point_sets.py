@@ -51,6 +51,7 @@ def lines(path):
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
 
 
+@pytest.mark.conformance
 def test_a_format_is_trained_sampled_evaluated_and_filled(unnoise):
     told = unnoise("train", "sets.jsonl", *LOAD, "--dry-run")
     assert "2: cloud, ring" in told and "200 examples" in told

@@ -197,6 +197,7 @@ def test_exact_kernels_have_constant_weights(model, x, options):
     assert float(info.error.max()) < 1e-5 and torch.allclose(info.effective, torch.full_like(log_p, 3.0))
 
 
+@pytest.mark.conformance
 def test_numbers_and_categories_approach_the_oracle():
     """The exact denoiser on a finer and finer grid, from the cut-off 1e-4 of the process.
 

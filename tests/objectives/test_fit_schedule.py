@@ -94,6 +94,7 @@ def test_the_exact_bound_is_blind_to_the_interior(seed):
     assert bool((totals[0] > exact + 0.05).all())  # the network is wrong
 
 
+@pytest.mark.conformance
 def test_the_variance_falls_and_the_mean_stays():
     x, schedule = data(), misshapen(Learned(high=HIGH, low=LOW, learn_ends=False))
     objective = un.Objective(Wrong(oracle_on(schedule)), times=un.Stratified())
@@ -111,6 +112,7 @@ def test_the_variance_falls_and_the_mean_stays():
     assert float(history["variance"][-50:].mean()) < 0.6 * float(history["variance"][:10].mean())
 
 
+@pytest.mark.conformance
 def test_the_ends_lower_the_bound():
     """Data far from 0 and a schedule that leaves 12 % of it: the prior term is large until `low` falls."""
     x, schedule = data(shift=3.0), Learned(high=5.0, low=-2.0)

@@ -135,6 +135,7 @@ def many_columns():
     return Components(process, WEIGHTS, leaves)
 
 
+@pytest.mark.conformance
 def test_weights_are_bounded_and_estimates_spread_less():
     """Over six seeds the deviations are as 0.824 to 1 (+-0.011) and the 0.999 quantiles as 0.727 (+-0.014): the thresholds
     stand halfway to 1, 7 sigma away.  A lost share for masks is seen by the bound on the weights, not by these."""

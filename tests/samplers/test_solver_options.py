@@ -255,6 +255,7 @@ def test_eta_of_t(make):
         un.sample(denoiser, sampler=make(lambda t: -t), **options)
 
 
+@pytest.mark.conformance
 def test_the_law_with_eta_of_t():
     """Any amount at any time leaves the law alone: in many steps draws have the mean and variance of the data."""
     n = 20_000
