@@ -165,7 +165,7 @@ def printed(name):
     ("name", "listed"),
     [
         ("compiled_families", families),
-        pytest.param("compiled_variants", variants, marks=pytest.mark.conformance),
+        ("compiled_variants", variants),
         ("compiled_refused", refused),
         ("compiled_whole", lambda: ["numbers", "masking"]),
     ],

@@ -60,6 +60,13 @@ def load_modules(names: Iterable[str]) -> None:
             raise ImportError(f"--load {name}: {error}: run from the folder that holds the module") from error
 
 
+def refuse_other(what: str, name: str, new: type, known: type | None, part: str = "name") -> None:
+    """A name belongs to one class.  The same may be made again, as in a notebook; another is refused, for what was saved
+    under the name would load it."""
+    if known is not None and (known.__module__, known.__qualname__) != (new.__module__, new.__qualname__):
+        raise ValueError(f"there is a {what} {name!r} already, of {known.__module__}: choose another {part}")
+
+
 def unknown(what: str, name: object, known: Iterable[str]) -> str:
     """In words: a name that nothing is registered under."""
     return f"there is no {what} {name!r}: choose from {', '.join(sorted(known))}, or {REMEDY}"

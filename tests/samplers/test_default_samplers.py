@@ -136,7 +136,7 @@ def test_registered_names(entries):
             return state
 
     assert type(registry.method_named("Short")) is Short
-    with pytest.raises(ValueError, match=r"a sampler 'DDIM' already, unnoise\.samplers\.linear\.DDIM"):
+    with pytest.raises(ValueError, match=r"a sampler 'DDIM' already, of unnoise\.samplers\.linear: choose another name"):
         register_sampler("DDIM")(Mine)
     with pytest.raises(ValueError, match="PredictorCorrector needs arguments"):
         registry.method_named("PredictorCorrector")

@@ -3,20 +3,17 @@
 from typing import TypeVar
 
 from unnoise.data.base import BadData, Format
-from unnoise.extensions import unknown
+from unnoise.extensions import refuse_other, unknown
 
 FORMATS: dict[str, type[Format]] = {}
 Class = TypeVar("Class", bound=type[Format])
 
 
 def register_format(format: Class) -> Class:
-    """Decorate a format class; its name is its `kind`.  The same class may be made again, as in a notebook; another of that
-    name is refused, for saved runs would load it."""
+    """Decorate a format class; its name is its `kind`."""
     if not isinstance(getattr(format, "kind", None), str):
         raise TypeError(f"{format!r} has no kind, the name that saved runs know a format by: say it, kind = 'my_format'")
-    known = FORMATS.get(format.kind, format)
-    if (known.__module__, known.__qualname__) != (format.__module__, format.__qualname__):
-        raise ValueError(f"there is a format {format.kind!r} already, of {known.__module__}: choose another kind")
+    refuse_other("format", format.kind, format, FORMATS.get(format.kind), "kind")
     FORMATS[format.kind] = format
     return format
 

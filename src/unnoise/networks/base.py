@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from unnoise.extensions import unknown
+from unnoise.extensions import refuse_other, unknown
 from unnoise.processes import Process
 
 REGISTRY: dict[str, tuple[type, type[nn.Module]]] = {}  # name -> (configuration, network)
@@ -24,16 +24,13 @@ Class = TypeVar("Class", bound=type[nn.Module])
 
 
 def register(configuration: type, needs: Callable[[Process], dict[str, Any]] | None = None) -> Callable[[Class], Class]:
-    """Decorate a network class with the dataclass it is built from; its name is the class's.  The same class may be made
-    again, as in a notebook; another of that name is refused, for saved runs would load it.  `needs` are the fields that a
+    """Decorate a network class with the dataclass it is built from; its name is the class's.  `needs` are the fields that a
     process decides."""
     if not (isinstance(configuration, type) and is_dataclass(configuration)):
         raise TypeError(f"{configuration!r} is no dataclass: write @register(Options) above the class, Options a dataclass")
 
     def add(network: Class) -> Class:
-        _, known = REGISTRY.get(network.__name__, (None, network))
-        if (known.__module__, known.__qualname__) != (network.__module__, network.__qualname__):
-            raise ValueError(f"there is a network {network.__name__!r} already, of {known.__module__}: choose another name")
+        refuse_other("network", network.__name__, network, REGISTRY.get(network.__name__, (None, None))[1])
         REGISTRY[network.__name__] = (configuration, network)
         if needs is not None:
             NEEDS[network.__name__] = needs

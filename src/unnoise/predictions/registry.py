@@ -8,7 +8,7 @@ A package that is installed brings kinds along by entry points of the group "unn
 
 from typing import TypeVar
 
-from unnoise.extensions import unknown
+from unnoise.extensions import refuse_other, unknown
 from unnoise.predictions.base import Prediction
 
 KINDS: dict[str, type[Prediction]] = {}
@@ -16,13 +16,10 @@ Class = TypeVar("Class", bound=type)
 
 
 def register_kind(kind: Class) -> Class:
-    """Decorate a kind of prediction; its name is that of its class.  The same class may be made again, as in a notebook;
-    another of that name is refused, for saved runs would load it."""
+    """Decorate a kind of prediction; its name is that of its class."""
     if not (isinstance(kind, type) and issubclass(kind, Prediction)):
         raise TypeError(f"{kind!r} is no kind of prediction: register a class derived from un.Prediction")
-    known = KINDS.get(kind.__name__, kind)
-    if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
-        raise ValueError(f"there is a prediction kind {kind.__name__!r} already, of {known.__module__}: choose another name")
+    refuse_other("prediction kind", kind.__name__, kind, KINDS.get(kind.__name__))
     KINDS[kind.__name__] = kind
     return kind
 

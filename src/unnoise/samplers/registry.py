@@ -17,6 +17,7 @@ from importlib.metadata import entry_points
 from inspect import isabstract, signature
 from typing import Any
 
+from unnoise.extensions import refuse_other
 from unnoise.samplers.base import Sampler
 
 GROUP = "unnoise.samplers"
@@ -39,11 +40,7 @@ def register_sampler(name: Any) -> Callable[[type[Any]], type[Any]]:
 def _put(name: str, kind: Any) -> None:
     if not (isinstance(kind, type) and issubclass(kind, Sampler)):
         raise TypeError(f"the sampler {name!r} is {kind!r}: register a class derived from un.samplers.Sampler")
-    known = _KNOWN.get(name, kind)
-    if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):  # a module may be loaded again
-        raise ValueError(
-            f"there is a sampler {name!r} already, {_KNOWN[name].__module__}.{_KNOWN[name].__name__}: choose another"
-        )
+    refuse_other("sampler", name, kind, _KNOWN.get(name))
     _KNOWN[name] = kind
 
 
