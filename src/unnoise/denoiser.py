@@ -143,6 +143,9 @@ class Denoiser(AnyDenoiser):
 
     With `self_condition=True` the network is asked twice, the second time as `network(x_t, t, previous=...)` with its own
     first estimate of x_0 (see `self_conditioning`).
+
+    `start(output, x_t, t)` is a part that turns the network's output into another one of the same kinds: on top of the
+    denoiser of a law that was fitted to the data, say (`networks.start`).
     """
 
     passes = 1
@@ -156,6 +159,7 @@ class Denoiser(AnyDenoiser):
         variance: variances.Variance | None = None,
         kernel: str = "marginalised",
         self_condition: bool = False,
+        start: nn.Module | None = None,
     ):
         super().__init__()
         self.network, self.process = network, instance_of(process, Process, "process", "un.Gaussian((2,))")
@@ -163,6 +167,7 @@ class Denoiser(AnyDenoiser):
         self.variance, self.kernel = variance, check_kernel(kernel)
         if self_condition:
             check_kinds(process, self.kinds)
+        self.start = start
         self.self_condition, self.passes = self_condition, 2 if self_condition else 1
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -182,7 +187,7 @@ class Denoiser(AnyDenoiser):
         if self.passes == 2:
             first = self.typed(first_pass(self.network, x_t, seen, told), x_t, clock)
             told = {**told, "previous": first.clean()}
-        if self.in_two_parts and not isinstance(kinds, dict) and kinds.lazy:
+        if self.in_two_parts and not isinstance(kinds, dict) and kinds.lazy and self.start is None:
             features = self.network.features(x_t, seen, **told)  # type: ignore[operator]
             return kinds.of_features(features, self.network.head, process, x_t, clock)
         return self.typed(self.network(x_t, seen, **told), x_t, clock)
@@ -218,6 +223,8 @@ class Denoiser(AnyDenoiser):
 
     def typed(self, output: AnyState, x_t: AnyState, t: Tree) -> Prediction:
         """Give a plain network output its meaning."""
+        if self.start is not None:
+            output = self.start(output, x_t, t)
         return _typed(output, self.process.base, self.kinds, x_t, t, self.reading)
 
 

@@ -10,10 +10,12 @@ from unnoise.data.quantiles import Quantiles
 from unnoise.data.scales import DATE, NUMBER, Dates, Decimals, Scale
 
 KINDS = ("number", "count", "ordinal", "category", "boolean", "date")
-FEW = 256  # at most so many distinct numbers are ordinal categories
-SHARE = 0.2  # but no decimals of which more than this share of the rows, and more than NAMES, are distinct
+LEVELS = 10  # at most so many distinct numbers are ordinal categories
+FEW = 256  # and at most so many where each of them has
+ROWS_EACH = 100  # rows on average: with fewer, numbers learn from their neighbours what categories cannot
 MANY = 65_536  # no column has more categories
-ATOM = 0.02  # share of rows from which a single number is a category of its own
+ATOM = 0.02  # share of rows from which a single number is a category of its own, where it holds
+ATOM_ROWS, ATOM_EXCESS = 15, 5  # so many rows, and so many times as many as the numbers of the column on average
 CONTINUOUS = 100  # distinct numbers that must remain beside the atoms
 NAMES = 20  # a column of so many words may have them all distinct
 REMEDY = "drop it or name its kind in a file for --columns"
@@ -136,15 +138,14 @@ def _numbers(values: Texts, kind: str | None, scale: Scale, known: dict[str, Any
     if kind == "count" and not whole:
         bad = int(np.flatnonzero((numbers < 0) | (numbers != np.floor(numbers)))[0])
         raise values.error("is no count, 0, 1, 2, ...: use kind number", int(commonest[bad]))
-    fractions = not dates and bool((numbers != np.floor(numbers)).any())
-    open_set = fractions and len(numbers) > max(NAMES, SHARE * int(seen.sum()))
-    few = kind in (None, "date") and len(numbers) <= FEW and not open_set
+    most = LEVELS if len(numbers) * ROWS_EACH > int(seen.sum()) else FEW
+    few = kind in (None, "date") and len(numbers) <= most
     if kind == "ordinal" or few or len(numbers) == 1:
         if len(numbers) > MANY:
             raise values.error(f"has {len(numbers):,} distinct values, more than {MANY:,}: use kind number")
         return Column(kind="date" if dates else "ordinal", texts=tuple(values.distinct[i] for i in commonest), **known)
     label = "date" if dates else kind or ("count" if whole and scale.arrow() == "int64" else "number")
-    atom = seen >= ATOM * len(values.index)
+    atom = seen >= max(ATOM * len(values.index), ATOM_ROWS, ATOM_EXCESS * seen.mean())
     if (~atom).sum() < CONTINUOUS:
         atom[:] = False
     atoms = tuple(values.distinct[i] for i in commonest[atom])

@@ -151,7 +151,7 @@ class Table(Format):
         return [_line(column, column in self.coordinates) for column in self.columns]
 
     def training(self, preset: str, on_cpu: bool) -> dict[str, Any]:
-        return {"batch_size": 256 if on_cpu else 2048}
+        return {"batch_size": 256 if on_cpu else 2048, "start": "law"}
 
     def targets(self) -> list[str]:
         return [column.name for column in self.columns]

@@ -183,6 +183,5 @@ def _(process: Thinning, path: tuple[str, ...]) -> ColumnLeaf:
 @column.register
 def _(process: FiniteProcess, path: tuple[str, ...]) -> ColumnLeaf:
     space = process.space
-    sizes = [space.size] * space.dimension if space.sizes is None else space.sizes.flatten().tolist()
     extra = process.state_space.size - space.size
-    return ColumnLeaf(path=path, kind="category", shape=space.shape, sizes=sizes, extra=extra)
+    return ColumnLeaf(path=path, kind="category", shape=space.shape, sizes=space.coordinate_sizes, extra=extra)

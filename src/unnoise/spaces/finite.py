@@ -44,6 +44,11 @@ class Finite(JumpingSpace):
         self.sizes = None if bool((sizes == self.size).all()) else sizes.long()
         self._valid: dict[torch.device, Tensor] = {}
 
+    @property
+    def coordinate_sizes(self) -> list[int]:
+        """How many categories each coordinate has, in the order of the flattened array."""
+        return [self.size] * self.dimension if self.sizes is None else self.sizes.flatten().tolist()
+
     def check(self, x: AnyState, name: str = "x") -> Tensor:
         x = self.check_shape(x, name)
         if x.dtype not in INTEGERS:

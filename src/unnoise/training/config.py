@@ -23,7 +23,14 @@ DECAYS = ("cosine", "constant", "linear")
 PRECISIONS = ("no", "bf16")
 DEVICES = ("auto", "cpu")
 OPTIMISERS = ("adamw", "muon")
-FIXED = ("seed", "validation", "ema", "optimiser")  # what a saved state depends on: not to be changed in the middle of a run
+STARTS = ("nothing", "law")
+FIXED = (
+    "seed",
+    "validation",
+    "ema",
+    "optimiser",
+    "start",
+)  # what a saved state depends on: not to be changed in the middle of a run
 WEIGHTINGS: dict[str, type[weightings.Weighting]] = {
     "bound": weightings.Bound,
     "simple": weightings.Simple,
@@ -109,6 +116,7 @@ class TrainConfig:
     save_every: int = 500
     keep: int = 2  # how many of the last good states stay on disk
     weighting: str = "bound"
+    start: str = "nothing"  # or law: the exact denoiser of a law fitted to the rows, on which the network builds
     observed: float = 0.5  # of products: the share of rows that are trained given some of their leaves, at time 0
     workers: int = 0  # processes that fetch rows ahead
     panels: int = 8  # how often samples are shown on the way; 0: never
@@ -154,6 +162,7 @@ class TrainConfig:
             ("weighting", WEIGHTINGS),
             ("device", DEVICES),
             ("optimiser", OPTIMISERS),
+            ("start", STARTS),
         ):
             if getattr(self, name) not in choice:
                 raise ValueError(f"{name} = {getattr(self, name)!r}: choose from {', '.join(choice)}")
@@ -199,6 +208,7 @@ class RunConfig:
     predicts: Any = None  # the name of a prediction type, None for a `Denoiser`'s default, or a dict of these by leaf
     schedule: str | None = None  # of the noise of numbers, by name; None: the format's own
     process: str = ""  # the process that the format made, in words: to notice where another is made later
+    law: dict[str, Any] | None = None  # that the network starts from, fitted when training begins
 
     @classmethod
     def of(

@@ -6,6 +6,7 @@ import torch
 
 from unnoise.data.base import Format
 from unnoise.kernels.noise import available
+from unnoise.networks.linear_law import can_fit
 from unnoise.networks.presets import planned
 from unnoise.predictions import default_kind
 from unnoise.training.config import RunConfig, TrainConfig
@@ -46,6 +47,11 @@ def train_defaults(format: Format, rows: int, preset: str, device: torch.device 
     }
 
 
+def start_for(task: Task, wished: str) -> str:
+    """A law where the format asks for one and it is quickly fitted."""
+    return wished if wished != "law" or can_fit(task.process) else "nothing"
+
+
 def recipe(
     format: Format | Task,
     rows: int,
@@ -69,4 +75,6 @@ def recipe(
     chosen = {**train_defaults(task.format, rows, preset, on), **{k: v for k, v in options.items() if v is not None}}
     if options.get("steps") is not None or options.get("epochs") is not None:
         chosen["minutes"] = options.get("minutes")
+    if "start" not in options:
+        chosen["start"] = start_for(task, chosen.get("start", "nothing"))
     return RunConfig.of(TrainConfig.from_json(chosen), task, plan, default_kind(task.process))

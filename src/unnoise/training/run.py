@@ -30,6 +30,8 @@ from unnoise import data, networks
 from unnoise.data.base import Format
 from unnoise.denoiser import Denoiser
 from unnoise.extensions import unknown
+from unnoise.networks.linear_law import LinearLaw
+from unnoise.networks.start import LinearStart
 from unnoise.processes import Process
 from unnoise.training import safe_files
 from unnoise.training.config import RunConfig, kinds_of
@@ -185,8 +187,15 @@ class Run:
                 network = networks.base.build(name, options)
             except (RuntimeError, MemoryError) as error:  # such as a width beyond all memory
                 raise RunError(f"{self.folder}: the network {name} of {options} cannot be built: {_line(error)}") from error
-        twice = bool(options.get("self_condition", False))
-        return Denoiser(network, process, kinds_of(self.config.predicts), self_condition=twice)
+        twice, kinds = bool(options.get("self_condition", False)), kinds_of(self.config.predicts)
+        start = None if self.config.law is None else LinearStart(process, LinearLaw.from_json(self.config.law))
+        return Denoiser(network, process, kinds, self_condition=twice, start=start)
+
+    def start_from(self, law: dict[str, Any], write: bool = True) -> None:
+        """Keep the law that the network is to start from: of a run that has no state yet."""
+        self.config.law, self._denoiser = law, None
+        if write:
+            safe_files.write_json(self.folder / "config.json", self.config.to_json())
 
     def denoiser(self, ema: bool | float = True, which: str = "last", into: Denoiser | None = None) -> Denoiser:
         """The trained denoiser, ready to sample.

@@ -17,6 +17,7 @@ from time import perf_counter
 import torch
 
 from unnoise.denoiser import Denoiser
+from unnoise.networks.linear_law import fit_linear_law
 from unnoise.noise import NoiseSource
 from unnoise.objectives import Objective
 from unnoise.self_conditioning import one_pass
@@ -56,10 +57,14 @@ class Trainer:
         self.accelerator = accelerator_for(c)
         self.device, self.rank = self.accelerator.device, self.accelerator.process_index
         self.alone = self.accelerator.num_processes == 1
-        denoiser = run.denoiser_of_config()
+        process = run.task().process
         # the values of data in memory are looked at here, once
-        self.source = x0 if isinstance(x0, Source) else InMemory(denoiser.process.space.check(x0, "x0"))
+        self.source = x0 if isinstance(x0, Source) else InMemory(process.space.check(x0, "x0"))
         rows, held = split(len(self.source), c.validation, c.seed)
+        if c.start == "law" and run.config.law is None and not run.found():
+            law = fit_linear_law(process, self.source.take(rows))
+            run.start_from(law.to_json(), write=self.accelerator.is_main_process)
+        denoiser = run.denoiser_of_config()
         self.held = held[NoiseSource(c.seed, held).at("validation").uniform().argsort()[: c.validation_rows]]
         self.order = Order(rows, c.batch_size, c.seed, c.accumulate, self.accelerator.num_processes)
         self.options, self.log_fill = run.objective_options(), run.format().log_fill
@@ -103,6 +108,8 @@ class Trainer:
         self.began = perf_counter() - self.seconds
         self._begin_window()
         reason = self._reason()
+        if reason is None and self.step == 0 and len(self.held) and c.start == "law":
+            self._save(self._validate())  # the law alone: the network may have nothing to add
         while reason is None:
             self._update(stream)
             reason = self._reason()

