@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import tyro
 
 from unnoise.cli.extending import Extended
+from unnoise.paths import check_data, check_run
 
 TRIES = 20  # draws of a row whose gaps come out as missing values
 
@@ -48,6 +49,8 @@ class Infill(Extended):
     """Print the result as JSON."""
 
     def run(self) -> int:
+        check_run(self.folder)
+        check_data(self.path)
         from unnoise.training.drawing import conditioning
         from unnoise.training.run import Run
         from unnoise.tree import batch_size

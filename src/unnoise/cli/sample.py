@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from unnoise.cli.extending import Extended, pairs
+from unnoise.paths import check_run
 
 
 @dataclass(kw_only=True)
@@ -47,14 +48,20 @@ class Sample(Extended):
     json: bool = False
     """Print the result as JSON."""
 
+    def check(self) -> None:
+        """What can be said of the options alone."""
+        check_run(self.folder)
+        if self.n < 1:
+            raise ValueError(f"-n {self.n}: draw at least one sample")
+        pairs(self.given, "--given", "column")
+
     def run(self) -> int:
+        self.check()
         from unnoise.samplers.written import written
         from unnoise.training.drawing import draw
         from unnoise.training.run import Run
 
         self.load_extensions()
-        if self.n < 1:
-            raise ValueError(f"-n {self.n}: draw at least one sample")
         run = Run.open(self.folder)
         format = run.format()
         out = self.out or self.folder / f"samples{format.suffix}"

@@ -20,15 +20,12 @@ from torch import Tensor
 
 from unnoise.data.reading import Reading, suffix_of
 from unnoise.denoiser import Denoiser
+from unnoise.paths import BadData
 from unnoise.processes import Process
 from unnoise.shapes import AnyState, Bool, Float, Tree
 from unnoise.tree import batch_size, first_leaf, leaves
 
 NO, BY_CONTENT, BY_NAME, BY_BOTH = range(4)  # how surely a file is recognised, by its first bytes and by its suffix
-
-
-class BadData(ValueError):
-    """A file that cannot be used.  The message is one line: it names the file, the row or column, and what to do."""
 
 
 @dataclass(frozen=True)
