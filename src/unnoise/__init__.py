@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from unnoise.covariance import Covariance, Stationary
     from unnoise.denoiser import AnyDenoiser, Denoiser, fit_variance
     from unnoise.generators import Generator, Local, divergence
-    from unnoise.likelihoods import Dequantised, Enumeration, PathWeighted, ProbabilityFlow, likelihood
+    from unnoise.likelihoods import Dequantised, Enumeration, PathWeighted, ProbabilityFlow
+    from unnoise.likelihoods.likelihood import likelihood
     from unnoise.noise import NoiseSource
     from unnoise.objectives import (
         Grid,
@@ -83,7 +84,8 @@ if TYPE_CHECKING:
         noise_laws,
         rate_matrices,
     )
-    from unnoise.samplers import encode, sample
+    from unnoise.samplers.encode import encode
+    from unnoise.samplers.sample import sample
     from unnoise.spaces import Counts, Euclidean, Finite, JumpKernel, Space
 
 __version__ = "0.1.0"
@@ -98,7 +100,8 @@ NAMES = {  # by the module that each name is fetched from
     "covariance": "Covariance Stationary",
     "denoiser": "AnyDenoiser Denoiser fit_variance",
     "generators": "Generator Local divergence",
-    "likelihoods": "Dequantised Enumeration PathWeighted ProbabilityFlow likelihood",
+    "likelihoods": "Dequantised Enumeration PathWeighted ProbabilityFlow",
+    "likelihoods.likelihood": "likelihood",
     "noise": "NoiseSource",
     "objectives": (
         "Grid Importance MaskedCount MixedTimes Objective Quadrature Stratified Terms bound decoders fit_schedule weightings"
@@ -111,7 +114,8 @@ NAMES = {  # by the module that each name is fetched from
         "BirthDeath Chain DenseProcess FiniteProcess Gaussian Interpolation Masking MatrixChain Mixture Process "
         "Product RateMatrix Thinning Uniform d3pm noise_laws rate_matrices"
     ),
-    "samplers": "encode sample",
+    "samplers.encode": "encode",
+    "samplers.sample": "sample",
     "spaces": "Counts Euclidean Finite JumpKernel Space",
 }
 _HOME = {name: module for module, names in NAMES.items() for name in names.split()}

@@ -42,7 +42,7 @@ class Completion:
     def run(self) -> int:
         from unnoise.cli import OPTIONS, Command
 
-        words = options_of(tyro.extras.get_parser(Command, **OPTIONS))  # type: ignore[arg-type]
+        words = options_of(tyro.extras.get_parser(Command, **OPTIONS))  # type: ignore[call-overload]
         print(fish(words) if self.shell == "fish" else (ZSH if self.shell == "zsh" else "") + bash(words), end="")
         return 0
 

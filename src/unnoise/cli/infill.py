@@ -17,8 +17,8 @@ TRIES = 20  # draws of a row whose gaps come out as missing values
 class Infill(Extended):
     """Fill the gaps of a file with draws of a run, given all that is known.
 
-    Gaps are the missing cells (or columns left out) of a table, the character _ in text, FASTA and SMILES, and NaN or a
-    marked number in arrays.
+    Gaps are the missing cells (or columns left out) of a table, the character _ in text of any length, FASTA and SMILES, and
+    NaN or a marked number in arrays.
     """
 
     folder: Annotated[Path, tyro.conf.Positional]
@@ -82,7 +82,14 @@ class Infill(Extended):
         A gap that came out as missing is none the fuller: its row is drawn anew, so that all are given they are not.
         """
         from unnoise.training.drawing import fill
+        from unnoise.training.windows import fill_windows
         from unnoise.tree import map_leaves
+
+        if format.window is not None:
+            filled, info = fill_windows(
+                denoiser, x, fixed, format.window, self.seed, self.steps, self.device, rounds=self.rounds
+            )
+            return filled, info.calls, 0
 
         filled, settled, calls, left = x, fixed, 0, 0
         for attempt in range(TRIES):

@@ -166,6 +166,11 @@ class Format(ABC):
             f"{type(self).__name__}"
         )
 
+    @property
+    def window(self) -> int | None:
+        """Where examples are windows of longer sequences, their length: then `gaps` may give rows of any length."""
+        return None
+
     def write_filled(self, x: AnyState, source: Path, path: Path, mark: str | None = None) -> None:
         """The file `source` with its gaps filled from the states x: what is known stays as it is."""
         self.write(x, path)
