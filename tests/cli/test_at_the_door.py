@@ -1,9 +1,12 @@
 """Help, mistakes and completion: answered before anything heavy is imported."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -91,3 +94,21 @@ def test_the_scripts_of_other_shells_name_the_same_words():
     zsh, fish = script("zsh"), script("fish")
     assert zsh.endswith(script("bash")) and "bashcompinit" in zsh
     assert "__fish_seen_subcommand_from train' -l resume" in fish and "-a 'train sample evaluate infill" in fish
+
+
+def test_errors_name_the_line_that_the_readme_installs_by():
+    root = Path(__file__).parents[2]
+    told = {
+        line
+        for file in (root / "src").rglob("*.py")
+        for line in re.findall(r"pip install 'unnoise\[[^']*'", file.read_text())
+    }
+    assert told == {"pip install 'unnoise[all]'"} and "pip install '.[all]'" in (root / "README.md").read_text()
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert extras["all"] == ["unnoise[train,data,plot]"] and {"train", "data", "plot"} < set(extras)
+
+
+def test_output_may_be_cut_off():
+    command = f"{sys.executable} -m unnoise.cli train --help | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stdout.startswith("usage: unnoise train") and done.stderr == ""

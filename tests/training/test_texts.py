@@ -1,4 +1,4 @@
-"""Prompts and gaps of text as strings: where every symbol says the next, a text comes out whole, whatever its symbols are."""
+"""Prompts and gaps of text as strings: where every symbol says the next, a text comes out whole, whatever the symbols."""
 
 import pytest
 import torch

@@ -4,6 +4,7 @@ Help and mistakes in what was typed are answered at once: no module here imports
 has looked at its options and runs.
 """
 
+import os
 import sys
 from typing import Annotated, Any
 
@@ -36,13 +37,16 @@ OPTIONS: dict[str, Any] = {
 
 
 def main(arguments: list[str] | None = None) -> None:
-    command: Train | Sample | Evaluate | Infill | Verify | Demo | Completion = tyro.cli(
-        Command,  # type: ignore[arg-type]
-        args=arguments,
-        **OPTIONS,
-    )
     try:
+        command: Train | Sample | Evaluate | Infill | Verify | Demo | Completion = tyro.cli(
+            Command,  # type: ignore[arg-type]
+            args=arguments,
+            **OPTIONS,
+        )
         status = command.run()
+    except BrokenPipeError:  # whoever read what is printed has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 141
     except KeyboardInterrupt:
         print("unnoise: interrupted", file=sys.stderr)
         status = 130

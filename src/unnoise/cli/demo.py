@@ -34,7 +34,7 @@ class Demo:
             import matplotlib
             import sklearn  # noqa: F401
         except ImportError as error:
-            raise ValueError(f"the demo needs {error.name}: pip install 'unnoise[plot,data,train]'") from None
+            raise ValueError(f"the demo needs {error.name}: pip install 'unnoise[all]'") from None
         matplotlib.use("Agg")
         from unnoise.cli.demo_models import built_in, trained
         from unnoise.cli.demo_page import write_page

@@ -86,10 +86,10 @@ class Infill(Extended):
         from unnoise.tree import map_leaves
 
         if format.window is not None:
-            filled, info = fill_windows(
+            whole, info = fill_windows(
                 denoiser, x, fixed, format.window, self.seed, self.steps, self.device, rounds=self.rounds
             )
-            return filled, info.calls, 0
+            return whole, info.calls, 0
 
         filled, settled, calls, left = x, fixed, 0, 0
         for attempt in range(TRIES):

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -84,7 +84,8 @@ class Sample(Extended):
         out = self.out or self.folder / f"samples{format.suffix}"
         format.check_out(out)
         given = pairs(self.given, "--given", "column")
-        options = {"steps": self.steps, "seed": self.seed, "batch": self.batch, "device": self.device}
+        x: Any
+        options: dict[str, Any] = {"steps": self.steps, "seed": self.seed, "batch": self.batch, "device": self.device}
         options["sampler"] = None if self.sampler is None else written(self.sampler)
         if self.of_text:
             text = text_format(format)

@@ -138,7 +138,7 @@ def figure() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ValueError("the picture needs matplotlib: pip install 'unnoise[plot]'") from None
+        raise ValueError("the picture needs matplotlib: pip install 'unnoise[all]'") from None
     return Figure(figsize=(9.5, 13), layout="constrained")
 
 

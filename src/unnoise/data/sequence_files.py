@@ -59,7 +59,7 @@ def tokenizers() -> Any:
     try:
         import tokenizers as package
     except ImportError as error:
-        raise BadData("a tokenizer file needs the package tokenizers: pip install 'unnoise[data]'") from error
+        raise BadData("a tokenizer file needs the package tokenizers: pip install 'unnoise[all]'") from error
     return package
 
 

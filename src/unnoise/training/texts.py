@@ -1,4 +1,4 @@
-"""Texts that go on from a prompt, and texts with gaps, by a trained model of sequences: of any length, if it is one of windows.
+"""Texts that go on from a prompt, and texts with gaps, by a model of sequences: of any length, where it is one of windows.
 
 A text that goes on is one whose end is a gap.  Of padded sequences, which end by themselves, a prompt is how they begin.
 """
@@ -14,7 +14,7 @@ from unnoise.data.sequences import END, Sequences
 from unnoise.denoiser import AnyDenoiser
 from unnoise.paths import BadData
 from unnoise.samplers import Info, Sampler
-from unnoise.shapes import Int
+from unnoise.shapes import AnyState, Int
 from unnoise.training.drawing import fill
 from unnoise.training.windows import fill_windows
 
@@ -61,8 +61,10 @@ def continued(
     if form.window is None:
         if length is not None:
             raise ValueError("--length: the sequences of this run end by themselves, each a line or record: leave it out")
+        found: AnyState
         x, fixed = _begun(prompts, [form.length] * len(prompts), past)
-        return fill(denoiser, x, fixed, seed, steps, device, batch, sampler=sampler)
+        found, info = fill(denoiser, x, fixed, seed, steps, device, batch, sampler=sampler)
+        return found, info
     more = wanted(form, length)
     x, fixed = _begun(prompts, [len(prompt) + more for prompt in prompts], past)
     return fill_windows(denoiser, x, fixed, form.window, seed, steps, device, batch, sampler=sampler)
@@ -110,12 +112,13 @@ def fill_text(
         if len(row) > sizes[i]:
             raise BadData(f"text {i + 1} has {len(row)} symbols, the model's have up to {sizes[i]}: cut it")
         x[i, : len(row)], fixed[i, : len(row)] = row, row != past
+    filled: AnyState
     if form.window is None:
         inner = form.constrained(denoiser)  # type: ignore[arg-type]
-        x, _ = fill(inner, x, fixed, seed, steps, device, batch, sampler=sampler)
+        filled, _ = fill(inner, x, fixed, seed, steps, device, batch, sampler=sampler)
     else:
-        x, _ = fill_windows(denoiser, x, fixed, form.window, seed, steps, device, batch, sampler=sampler)
-    return [_put(form, text, x[i : i + 1], fixed[i : i + 1], mark) for i, text in enumerate(texts)]
+        filled, _ = fill_windows(denoiser, x, fixed, form.window, seed, steps, device, batch, sampler=sampler)
+    return [_put(form, text, filled[i : i + 1], fixed[i : i + 1], mark) for i, text in enumerate(texts)]
 
 
 def _put(form: Sequences, text: str, x: Tensor, fixed: Tensor, mark: str) -> str:

@@ -15,7 +15,6 @@ lies in its window.  Windows of a text that do not overlap are drawn together: n
 """
 
 from dataclasses import dataclass
-from itertools import islice, takewhile
 
 import torch
 from torch import Tensor
@@ -25,7 +24,7 @@ from unnoise.denoiser import AnyDenoiser
 from unnoise.samplers import FirstHitting, Info, Sampler
 from unnoise.samplers.replacement import ROUNDS
 from unnoise.samplers.sample import seed_of
-from unnoise.shapes import Bool, Int
+from unnoise.shapes import AnyState, Bool, Int
 from unnoise.training.drawing import fill
 
 Gap = tuple[int, int]  # the first place of a run of gaps, and the one after its last
@@ -70,10 +69,7 @@ def windows_of(gaps: list[Gap], size: int, length: int) -> tuple[list[Window], l
             continue
         end = start + length
         most = end if end >= size else end - length // 4
-        own = [
-            (max(first, start), min(last, end)),
-            *takewhile(lambda run, most=most: run[1] <= most, islice(gaps, at + 1, None)),
-        ]
+        own = [(max(first, start), min(last, end)), *(run for run in gaps[at + 1 :] if run[1] <= most)]
         left += [(first, start)] if first < start else []
         left += [(end, last)] if last > end else []
         found.append(Window(start, tuple(own)))
@@ -112,6 +108,7 @@ def fill_windows(
                 chosen += [(row, window) for window in found]
         states, known = (_cut(tree, chosen, length) for tree in (x, shown))
         numbers = torch.tensor([(row << 32) + window.first for row, window in chosen])
+        drawn: AnyState
         drawn, info = fill(
             denoiser, states.masked_fill(~known, 0), known, seed, steps, device, batch, rounds, sampler, numbers
         )
