@@ -2,88 +2,137 @@
 
 A forward Markov process, its learned time reversal and the bound that trains it, driven by the generator: numbers,
 categories and any product of them under one theory and one API.
+
+A name is fetched from its module when it is first asked for, so that what needs no tensors, such as the help of the command,
+does not wait for them.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from unnoise import generators, likelihoods, objectives, oracles, predictions, processes, samplers, schedules, spaces, tree
-from unnoise.conditions import Shared
-from unnoise.covariance import Covariance, Stationary
-from unnoise.denoiser import AnyDenoiser, Denoiser, fit_variance
-from unnoise.generators import Generator, Local, divergence
-from unnoise.likelihoods import Dequantised, Enumeration, PathWeighted, ProbabilityFlow, likelihood
-from unnoise.noise import NoiseSource
-from unnoise.objectives import (
-    Grid,
-    Importance,
-    MaskedCount,
-    MixedTimes,
-    Objective,
-    Quadrature,
-    Stratified,
-    Terms,
-    bound,
-    decoders,
-    fit_schedule,
-    weightings,
-)
-from unnoise.predictions import (
-    Clean,
-    CountRatio,
-    Energy,
-    Flow,
-    FromMarginal,
-    InexactConversion,
-    Intensity,
-    Mean,
-    Noise,
-    Posterior,
-    Prediction,
-    Rates,
-    Ratio,
-    RawPosterior,
-    Remaining,
-    Score,
-    Transition,
-    Velocity,
-    variances,
-)
-from unnoise.processes import (
-    BirthDeath,
-    Chain,
-    DenseProcess,
-    FiniteProcess,
-    Gaussian,
-    Interpolation,
-    Masking,
-    MatrixChain,
-    Mixture,
-    Process,
-    Product,
-    RateMatrix,
-    Thinning,
-    Uniform,
-    d3pm,
-    noise_laws,
-    rate_matrices,
-)
-from unnoise.samplers import encode, sample
-from unnoise.spaces import Counts, Euclidean, Finite, JumpKernel, Space
+if TYPE_CHECKING:
+    from unnoise import (
+        generators,
+        likelihoods,
+        objectives,
+        oracles,
+        predictions,
+        processes,
+        samplers,
+        schedules,
+        spaces,
+        tree,
+    )
+    from unnoise.conditions import Shared
+    from unnoise.covariance import Covariance, Stationary
+    from unnoise.denoiser import AnyDenoiser, Denoiser, fit_variance
+    from unnoise.generators import Generator, Local, divergence
+    from unnoise.likelihoods import Dequantised, Enumeration, PathWeighted, ProbabilityFlow
+    from unnoise.likelihoods.likelihood import likelihood
+    from unnoise.noise import NoiseSource
+    from unnoise.objectives import (
+        Grid,
+        Importance,
+        MaskedCount,
+        MixedTimes,
+        Objective,
+        Quadrature,
+        Stratified,
+        Terms,
+        bound,
+        decoders,
+        fit_schedule,
+        weightings,
+    )
+    from unnoise.predictions import (
+        Clean,
+        CountRatio,
+        Energy,
+        Flow,
+        FromMarginal,
+        InexactConversion,
+        Intensity,
+        Mean,
+        Noise,
+        Posterior,
+        Prediction,
+        Rates,
+        Ratio,
+        RawPosterior,
+        Remaining,
+        Score,
+        Transition,
+        Velocity,
+        variances,
+    )
+    from unnoise.processes import (
+        BirthDeath,
+        Chain,
+        DenseProcess,
+        FiniteProcess,
+        Gaussian,
+        Interpolation,
+        Masking,
+        MatrixChain,
+        Mixture,
+        Process,
+        Product,
+        RateMatrix,
+        Thinning,
+        Uniform,
+        d3pm,
+        noise_laws,
+        rate_matrices,
+    )
+    from unnoise.samplers.encode import encode
+    from unnoise.samplers.sample import sample
+    from unnoise.spaces import Counts, Euclidean, Finite, JumpKernel, Space
 
 __version__ = "0.1.0"
 
-LATER = ("data", "evaluation", "networks", "training")  # parts that are imported when they are asked for
+MODULES = (
+    *("checks", "conditions", "covariance", "data", "denoiser", "evaluation", "extensions", "generators", "laws"),
+    *("likelihoods", "networks", "noise", "objectives", "oracles", "predictions", "processes", "samplers", "schedules"),
+    *("shapes", "spaces", "training", "tree", "verify"),
+)
+NAMES = {  # by the module that each name is fetched from
+    "conditions": "Shared",
+    "covariance": "Covariance Stationary",
+    "denoiser": "AnyDenoiser Denoiser fit_variance",
+    "generators": "Generator Local divergence",
+    "likelihoods": "Dequantised Enumeration PathWeighted ProbabilityFlow",
+    "likelihoods.likelihood": "likelihood",
+    "noise": "NoiseSource",
+    "objectives": (
+        "Grid Importance MaskedCount MixedTimes Objective Quadrature Stratified Terms bound decoders fit_schedule weightings"
+    ),
+    "predictions": (
+        "Clean CountRatio Energy Flow FromMarginal InexactConversion Intensity Mean Noise Posterior Prediction Rates "
+        "Ratio RawPosterior Remaining Score Transition Velocity variances"
+    ),
+    "processes": (
+        "BirthDeath Chain DenseProcess FiniteProcess Gaussian Interpolation Masking MatrixChain Mixture Process "
+        "Product RateMatrix Thinning Uniform d3pm noise_laws rate_matrices"
+    ),
+    "samplers.encode": "encode",
+    "samplers.sample": "sample",
+    "spaces": "Counts Euclidean Finite JumpKernel Space",
+}
+_HOME = {name: module for module, names in NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    if name in LATER:
+    if name in MODULES:
         return import_module(f"unnoise.{name}")
-    raise AttributeError(f"module 'unnoise' has no attribute {name!r}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'unnoise' has no attribute {name!r}")
+    found = getattr(import_module(f"unnoise.{_HOME[name]}"), name)
+    globals()[name] = found  # the next time it is there
+    return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *LATER})
+    return sorted({*globals(), *MODULES, *_HOME})
 
 
 __all__ = [

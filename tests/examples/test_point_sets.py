@@ -106,7 +106,7 @@ def test_options_and_names_of_formats(unnoise):
     assert "no data format 'sets': choose from array, point_sets" in unnoise(
         "train", "sets.json", "--format", "sets", status=2
     )
-    assert "--load nowhere: No module named 'nowhere'" in unnoise("sample", "run", "--load", "nowhere", status=2)
+    assert "--load nowhere: No module named 'nowhere'" in unnoise("train", "sets.json", "--load", "nowhere", status=2)
 
 
 def test_a_run_s_folder_causes_no_import(unnoise, monkeypatch):

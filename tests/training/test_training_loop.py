@@ -177,7 +177,7 @@ def test_metrics_that_a_kill_cut_short_are_mended(tmp_path):
 
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "accelerate", None)
-    with pytest.raises(ImportError, match="pip install 'unnoise\\[train\\]'"):
+    with pytest.raises(ImportError, match="pip install 'unnoise\\[all\\]'"):
         train(small_run.make(tmp_path / "run"), small_run.rows())
 
 

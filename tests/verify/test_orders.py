@@ -273,7 +273,7 @@ def test_picture(few, capsys, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="add samplers to --only"):
         verify(capsys, only="gaussian", picture=file)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ValueError, match=r"pip install 'unnoise\[plot\]'"):
+    with pytest.raises(ValueError, match=r"pip install 'unnoise\[all\]'"):
         verify(capsys, only="samplers", picture=file)
 
 

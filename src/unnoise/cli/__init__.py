@@ -1,18 +1,24 @@
-"""The command `unnoise`.  Exit status: 0 right, 1 a check failed, 2 bad input, 130 interrupted."""
+"""The command `unnoise`.  Exit status: 0 right, 1 a check failed, 2 bad input, 130 interrupted.
 
+Help and mistakes in what was typed are answered at once: no module here imports torch, or whatever does, before a command
+has looked at its options and runs.
+"""
+
+import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
+from unnoise.cli.completion import Completion
 from unnoise.cli.demo import Demo
 from unnoise.cli.evaluate import Evaluate
 from unnoise.cli.infill import Infill
 from unnoise.cli.sample import Sample
 from unnoise.cli.train import Train
 from unnoise.cli.verify import Verify
-from unnoise.data.base import BadData
 from unnoise.extensions import place_of
+from unnoise.paths import BadData
 
 Command = (
     Annotated[Train, tyro.conf.subcommand("train", description=Train.__doc__)]
@@ -21,19 +27,26 @@ Command = (
     | Annotated[Infill, tyro.conf.subcommand("infill", description=Infill.__doc__)]
     | Annotated[Verify, tyro.conf.subcommand("verify", description=Verify.__doc__)]
     | Annotated[Demo, tyro.conf.subcommand("demo", description=Demo.__doc__)]
+    | Annotated[Completion, tyro.conf.subcommand("completion", description=Completion.__doc__)]
 )
+OPTIONS: dict[str, Any] = {
+    "config": (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
+    "prog": "unnoise",
+    "description": "Diffusion models on any state space.",
+}
 
 
 def main(arguments: list[str] | None = None) -> None:
-    command: Train | Sample | Evaluate | Infill | Verify | Demo = tyro.cli(
-        Command,  # type: ignore[arg-type]
-        config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
-        args=arguments,
-        prog="unnoise",
-        description="Diffusion models on any state space.",
-    )
     try:
+        command: Train | Sample | Evaluate | Infill | Verify | Demo | Completion = tyro.cli(
+            Command,  # type: ignore[arg-type]
+            args=arguments,
+            **OPTIONS,
+        )
         status = command.run()
+    except BrokenPipeError:  # whoever read what is printed has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 141
     except KeyboardInterrupt:
         print("unnoise: interrupted", file=sys.stderr)
         status = 130

@@ -8,7 +8,7 @@ import tyro
 
 from unnoise.cli.extending import Extended
 from unnoise.cli.tables import table
-from unnoise.training.safe_files import strict_json
+from unnoise.paths import check_data, check_run
 
 
 @dataclass(kw_only=True)
@@ -53,9 +53,18 @@ class Evaluate(Extended):
     json: bool = False
     """Print the result as JSON."""
 
+    def check(self) -> None:
+        """What can be said of the options alone."""
+        check_run(self.folder)
+        for path in (self.data, self.trained_on):
+            if path is not None:
+                check_data(path)
+
     def run(self) -> int:
+        self.check()
         from unnoise.evaluation.report import evaluate
         from unnoise.training.run import Run
+        from unnoise.training.safe_files import strict_json
 
         self.load_extensions()
         result = evaluate(

@@ -1,7 +1,10 @@
-"""What a command loads before it begins: extensions of installed packages, and modules that the user names."""
+"""What a command loads before it begins: extensions of installed packages, and modules that the user names; and what is
+written on the line as name=value."""
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -29,4 +32,18 @@ def pairs(texts: tuple[str, ...], option: str, what: str = "name") -> dict[str, 
         if not equals:
             raise ValueError(f"{option} {text!r}: write it as {what}=value")
         found[name] = value
+    return found
+
+
+def settings(texts: Iterable[str], option: str = "--set") -> dict[str, Any]:
+    """Settings from lines name=value; a value that is no JSON is taken as the text that it is."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"{option} {text}: write it as name=value")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
     return found

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import tyro
 
 from unnoise.cli.extending import Extended
+from unnoise.paths import check_data, check_run
 
 TRIES = 20  # draws of a row whose gaps come out as missing values
 
@@ -16,8 +17,8 @@ TRIES = 20  # draws of a row whose gaps come out as missing values
 class Infill(Extended):
     """Fill the gaps of a file with draws of a run, given all that is known.
 
-    Gaps are the missing cells (or columns left out) of a table, the character _ in text, FASTA and SMILES, and NaN or a
-    marked number in arrays.
+    Gaps are the missing cells (or columns left out) of a table, the character _ in text of any length, FASTA and SMILES, and
+    NaN or a marked number in arrays.
     """
 
     folder: Annotated[Path, tyro.conf.Positional]
@@ -48,6 +49,8 @@ class Infill(Extended):
     """Print the result as JSON."""
 
     def run(self) -> int:
+        check_run(self.folder)
+        check_data(self.path)
         from unnoise.training.drawing import conditioning
         from unnoise.training.run import Run
         from unnoise.tree import batch_size
@@ -79,7 +82,14 @@ class Infill(Extended):
         A gap that came out as missing is none the fuller: its row is drawn anew, so that all are given they are not.
         """
         from unnoise.training.drawing import fill
+        from unnoise.training.windows import fill_windows
         from unnoise.tree import map_leaves
+
+        if format.window is not None:
+            whole, info = fill_windows(
+                denoiser, x, fixed, format.window, self.seed, self.steps, self.device, rounds=self.rounds
+            )
+            return whole, info.calls, 0
 
         filled, settled, calls, left = x, fixed, 0, 0
         for attempt in range(TRIES):

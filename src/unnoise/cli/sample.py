@@ -3,11 +3,12 @@
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from unnoise.cli.extending import Extended, pairs
+from unnoise.paths import check_run
 
 
 @dataclass(kw_only=True)
@@ -41,43 +42,64 @@ class Sample(Extended):
     given: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default_factory=tuple)
     """column=value, for tables: draw the others given it; may be repeated."""
 
+    prompt: str | None = None
+    """Text that every sample begins with, of any length (of one line or record, where a run's examples are these)."""
+
+    length: int | None = None
+    """Of text in windows: how many symbols to draw, after the prompt if there is one; a window's worth unless told."""
+
     device: str = "auto"
     """auto or cpu."""
 
     json: bool = False
     """Print the result as JSON."""
 
+    def check(self) -> None:
+        """What can be said of the options alone."""
+        check_run(self.folder)
+        if self.n < 1:
+            raise ValueError(f"-n {self.n}: draw at least one sample")
+        if self.length is not None and self.length < 1:
+            raise ValueError(f"--length {self.length}: draw at least one symbol")
+        pairs(self.given, "--given", "column")
+        for option, value in (("--given", self.given), ("--calls", self.calls)):
+            if value and self.of_text:
+                raise ValueError(f"{option} does not go with --prompt and --length: leave it out")
+
+    @property
+    def of_text(self) -> bool:
+        return self.prompt is not None or self.length is not None
+
     def run(self) -> int:
+        self.check()
+        from unnoise.data.prompts import coded
         from unnoise.samplers.written import written
         from unnoise.training.drawing import draw
         from unnoise.training.run import Run
+        from unnoise.training.texts import continued, text_format
 
         self.load_extensions()
-        if self.n < 1:
-            raise ValueError(f"-n {self.n}: draw at least one sample")
         run = Run.open(self.folder)
         format = run.format()
         out = self.out or self.folder / f"samples{format.suffix}"
         format.check_out(out)
-        denoiser = run.denoiser(which="best")
         given = pairs(self.given, "--given", "column")
-        x, info = draw(
-            denoiser,
-            format,
-            self.n,
-            sampler=None if self.sampler is None else written(self.sampler),
-            steps=self.steps,
-            calls=self.calls,
-            seed=self.seed,
-            batch=self.batch,
-            device=self.device,
-            given=given,
-            progress=not self.json,
-        )
+        x: Any
+        options: dict[str, Any] = {"steps": self.steps, "seed": self.seed, "batch": self.batch, "device": self.device}
+        options["sampler"] = None if self.sampler is None else written(self.sampler)
+        if self.of_text:
+            text = text_format(format)
+            prompts = [coded(text, self.prompt or "", "--prompt")] * self.n
+            x, info = continued(run.denoiser(which="best"), text, prompts, self.length, **options)
+        else:
+            denoiser = run.denoiser(which="best")
+            x, info = draw(denoiser, format, self.n, calls=self.calls, given=given, progress=not self.json, **options)
         if given:
             format.write_given(x, given, out)
         else:
             format.write(x, out)
         result = {"out": str(out), "n": self.n, "calls": info.calls, "rows": info.rows}
+        if self.prompt is not None and not self.json:
+            print(text_format(format).texts(x[:1])[0])
         print(json.dumps(result) if self.json else f"wrote {self.n} samples to {out} ({info.calls} network calls)")
         return 0

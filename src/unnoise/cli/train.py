@@ -8,14 +8,9 @@ from typing import Annotated, Any
 
 import tyro
 
-from unnoise.cli.extending import Extended, pairs
+from unnoise.cli.extending import Extended, pairs, settings
 from unnoise.cli.tables import table
-from unnoise.data.base import Format
-from unnoise.data.files import read_once
-from unnoise.data.reading import Reading
-from unnoise.data.source_file import NAME, SourceFile
-from unnoise.training.config import settings
-from unnoise.training.safe_files import strict_json
+from unnoise.paths import check_data, check_run
 
 ON_THE_WAY = ("path", "load", "resume", "steps", "epochs", "minutes", "batch_size", "lr", "set", "device", "json")
 COUNT = Annotated[int | None, tyro.conf.arg(metavar="N")]
@@ -119,9 +114,25 @@ class Train(Extended):
     json: bool = False
     """Print the result as JSON."""
 
-    def reading(self) -> Reading:
+    def check(self) -> None:
+        """What can be said of the options alone."""
+        if self.resume is not None:
+            check_run(self.resume)
+            self._changes()
+        elif self.path is None:
+            raise ValueError("which file? unnoise train PATH --out RUN")
+        for path in (self.path, self.tokenizer, self.columns):
+            if path is not None:
+                check_data(path)
         if self.padded and self.no_padded:
             raise ValueError("--padded --no-padded: give one of the two")
+        pairs(self.option, "--option")
+        settings(self.set_network, "--set-network")
+        settings(self.set)
+
+    def reading(self) -> Any:
+        from unnoise.data.reading import Reading
+
         return Reading(
             format=self.format,
             options=pairs(self.option, "--option"),
@@ -136,6 +147,7 @@ class Train(Extended):
         )
 
     def run(self) -> int:
+        self.check()
         from unnoise.data.read import read_source
         from unnoise.training.launch import made_by_main, team
         from unnoise.training.run import Run
@@ -146,8 +158,7 @@ class Train(Extended):
         self.load_extensions()
         if self.resume is not None:
             return self._resume(self.resume)
-        if self.path is None:
-            raise ValueError("which file? unnoise train PATH --out RUN")
+        assert self.path is not None  # for mypy: `check` has looked
         format, x0, source = read_source(self.path, self.reading())
         rows = batch_size(x0)
         if self.dry_run:
@@ -205,12 +216,14 @@ class Train(Extended):
         outcome = trainer.fit()
         return self._print_result(trainer, outcome) if trainer.accelerator.is_main_process else 0
 
-    def _understood(self, format: Format, rows: int) -> None:
+    def _understood(self, format: Any, rows: int) -> None:
         lines = [[line.part, line.kind, line.values, line.process] for line in format.lines()]
         print(table(["part", "kind", "values", "noise"], lines))
         print(f"{rows} examples of {self.path}" + (f", numbers under the schedule {self.schedule}" if self.schedule else ""))
 
     def _resume(self, folder: Path) -> int:
+        from unnoise.data.files import read_once
+        from unnoise.data.source_file import NAME, SourceFile
         from unnoise.training.launch import made_by_main, team
         from unnoise.training.run import Run
         from unnoise.training.trainer import Trainer
@@ -256,6 +269,7 @@ class Train(Extended):
         from unnoise.networks.compiled import uncompiled
         from unnoise.training.drawing import draw
         from unnoise.training.report import write_report
+        from unnoise.training.safe_files import strict_json
 
         run, denoiser = trainer.run, trainer.best_denoiser()
         format = run.format()

@@ -8,12 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
-from tqdm import tqdm
-
-from unnoise.verify import OWN, Row, cases, checks, measured, render, subjects
-from unnoise.verify.orders import Case
-
 SAMPLERS = "samplers"  # the word for them in --only
 Item = TypeVar("Item")
 
@@ -66,6 +60,10 @@ class Verify:
 
     def run(self) -> int:
         wanted, own = self.checked()
+        import torch
+
+        from unnoise.verify import OWN, cases, checks, measured, subjects
+
         others = [part for part in wanted if part.lower() != SAMPLERS]
         methods = [] if own or wanted and len(others) == len(wanted) else cases(self.brief)
         if self.picture is not None and not methods:
@@ -73,12 +71,12 @@ class Verify:
         canvas = figure() if self.picture is not None else None
         chosen = [] if own or wanted and not others else subjects(",".join(others) or None, self.brief)
         torch.set_num_threads(1)  # the tensors are tiny, and threads would only wait for each other
-        started, rows = time.monotonic(), list[Row]()
+        started, rows = time.monotonic(), list[Any]()
         for option, path in self.shown(own, "part", lambda pair: pair[1]):
             rows.extend(OWN[option](path, self.thorough))
         for subject in self.shown(chosen, "process", lambda subject: subject.name):
             rows.extend(checks(subject, self.thorough))
-        found = list[tuple[Case, list[tuple[int, float]]]]()
+        found = list[tuple[Any, list[tuple[int, float]]]]()
         for case in self.shown(methods, "sampler", lambda case: case.text):
             row, points = measured(case)
             rows.append(row)
@@ -110,7 +108,9 @@ class Verify:
             raise ValueError(f"--brief chooses the processes itself: leave out {named}, --only and --thorough")
         return [part.strip() for part in self.only.split(",")] if self.only else [], own
 
-    def tell(self, rows: list[Row], counts: list[tuple[int, str, str]], seconds: float) -> None:
+    def tell(self, rows: list[Any], counts: list[tuple[int, str, str]], seconds: float) -> None:
+        from unnoise.verify import render
+
         if self.json:
             print(json.dumps([row.json() for row in rows], indent=1))
             return
@@ -126,6 +126,8 @@ class Verify:
 
     def shown(self, items: list[Item], unit: str, name: Callable[[Item], str]) -> Iterable[Item]:
         """The same, with a bar where someone looks on."""
+        from tqdm import tqdm
+
         with tqdm(items, unit=unit, disable=not sys.stderr.isatty(), file=sys.stderr, leave=False) as bar:
             for item in bar:
                 bar.set_description(name(item))
@@ -136,11 +138,11 @@ def figure() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ValueError("the picture needs matplotlib: pip install 'unnoise[plot]'") from None
+        raise ValueError("the picture needs matplotlib: pip install 'unnoise[all]'") from None
     return Figure(figsize=(9.5, 13), layout="constrained")
 
 
-def save(canvas: Any, found: list[tuple[Case, list[tuple[int, float]]]], file: Path) -> None:
+def save(canvas: Any, found: list[tuple[Any, list[tuple[int, float]]]], file: Path) -> None:
     from unnoise.verify.order_picture import draw
 
     draw(found, canvas)

@@ -387,7 +387,7 @@ def picture(values: np.ndarray, array: Array) -> bytes:
     try:
         from PIL import Image
     except ImportError as error:
-        raise BadData("PNG pictures need the package Pillow: pip install 'unnoise[data]'") from error
+        raise BadData("PNG pictures need the package Pillow: pip install 'unnoise[all]'") from error
     if not array.pictured:
         raise BadData(f"examples of shape {tuple(array.shape)} are no images: write them as .npy")
     if values.ndim == 4 and not array.channels_last:

@@ -20,15 +20,12 @@ from torch import Tensor
 
 from unnoise.data.reading import Reading, suffix_of
 from unnoise.denoiser import Denoiser
+from unnoise.paths import BadData
 from unnoise.processes import Process
 from unnoise.shapes import AnyState, Bool, Float, Tree
 from unnoise.tree import batch_size, first_leaf, leaves
 
 NO, BY_CONTENT, BY_NAME, BY_BOTH = range(4)  # how surely a file is recognised, by its first bytes and by its suffix
-
-
-class BadData(ValueError):
-    """A file that cannot be used.  The message is one line: it names the file, the row or column, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +165,11 @@ class Format(ABC):
             f"{path}: gaps in data of the kind {self.kind!r} cannot be filled yet: write gaps(path, mark) of "
             f"{type(self).__name__}"
         )
+
+    @property
+    def window(self) -> int | None:
+        """Where examples are windows of longer sequences, their length: then `gaps` may give rows of any length."""
+        return None
 
     def write_filled(self, x: AnyState, source: Path, path: Path, mark: str | None = None) -> None:
         """The file `source` with its gaps filled from the states x: what is known stays as it is."""

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-from unnoise.data.base import BadData
 from unnoise.data.reading import suffix_of
+from unnoise.paths import BadData, check_data
 
 __all__ = ["read_bytes", "read_once", "read_text", "separator_of", "suffix_of", "without_blanks", "write_bytes"]
 
@@ -43,8 +43,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def _read_bytes(path: Path) -> bytes:
-    if not path.exists():
-        raise BadData(f"{path}: there is no such file")
+    check_data(path)
     if path.is_dir():
         raise BadData(f"{path}: is a folder; pass a file")
     data = path.read_bytes()

@@ -10,6 +10,7 @@ from unnoise.data.registry import FORMATS, format_named
 from unnoise.data.sequences import Sequences
 from unnoise.data.source_file import SourceFile
 from unnoise.data.table import Table
+from unnoise.paths import check_data
 from unnoise.shapes import Tree
 
 __all__ = ["Array", "Reading", "Sequences", "Table", "read", "read_source"]
@@ -24,8 +25,7 @@ def read(path: Path, how: Reading | None = None) -> tuple[Format, Tree]:
 def read_source(path: Path, how: Reading | None = None) -> tuple[Format, Tree, SourceFile]:
     """What the file holds, its states, and which file it is: all from one reading of it."""
     how, path = how or Reading(), Path(path)
-    if not path.exists():
-        raise BadData(f"{path}: there is no such file")
+    check_data(path)
     if path.is_dir():
         raise BadData(f"{path}: is a folder; pass a file")
     with read_once():

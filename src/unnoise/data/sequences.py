@@ -9,9 +9,10 @@ masking unless uniform noise is asked for.
 import csv
 import io
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,21 +20,29 @@ from torch import Tensor
 from unnoise.data.base import BY_BOTH, BY_CONTENT, BY_NAME, NO, BadData, Format, Line
 from unnoise.data.end_symbol import EndBarred
 from unnoise.data.files import read_bytes, read_text, separator_of, suffix_of, without_blanks, write_bytes
+from unnoise.data.filled_text import by_run, by_symbol
 from unnoise.data.reading import Reading
 from unnoise.data.registry import register_format
+from unnoise.data.sequence_files import (
+    FASTA,
+    TEXTS,
+    Symbols,
+    form_of,
+    is_smiles_table,
+    pieces_of,
+    tokenizer_json,
+    tokenizers,
+)
 from unnoise.data.training_defaults import muon
 from unnoise.denoiser import Denoiser
 from unnoise.processes import Masking, Process, Uniform
-from unnoise.shapes import Int
+from unnoise.shapes import Bool, Int
 
-Symbols = Literal["characters", "bytes", "tokens", "smiles"]
 NOISES: dict[str, type[Process]] = {"masking": Masking, "uniform": Uniform}
 END = "<end>"
 LENGTH = 256  # of a window, unless told
 LONGEST = 1024  # of a padded sequence, unless told
 CHARACTERS = 512  # distinct ones of a text that is read as characters; more are read as bytes
-NUCLEOTIDES, AMINO_ACIDS = set("ACGTN"), set("ACDEFGHIKLMNPQRSTVWYBZXUOJ*-")
-TEXTS, FASTA = (".txt", ".text", ".md"), (".fa", ".fasta", ".fna", ".faa")
 FORMS = {"text": "text", "fasta": "a FASTA file", "smiles": "a file of molecules"}
 LINES = re.compile(r"\r\n|\r|\n")  # str.splitlines would also cut at what is part of a character in bytes
 WRITTEN = {
@@ -117,16 +126,16 @@ class Sequences(Format):
             symbols = "tokens"
         if symbols is None:
             symbols = "smiles" if form == "smiles" else "characters"
-        columns, pieces = _pieces(path, form, symbols)
+        columns, pieces = pieces_of(path, form, symbols)
         if form == "text" and symbols == "characters" and len(set(pieces[0])) > CHARACTERS:
             symbols = "bytes"
-            _, pieces = _pieces(path, form, symbols)
+            _, pieces = pieces_of(path, form, symbols)
         packed = len(pieces) < 8 if padded is None else not padded
         own = cls(form=form, symbols=symbols, alphabet=[], length=0, padded=not packed, noise=noise, **columns)
-        own.tokenizer = _tokenizer_json(tokenizer) if tokenizer is not None else ""
+        own.tokenizer = tokenizer_json(tokenizer) if tokenizer is not None else ""
         split = own._split_all(pieces, path)
         if own.tokenizer:
-            vocabulary = own._tokenizer().get_vocab()
+            vocabulary = own.tool().get_vocab()
             own.alphabet = [token for token, _ in sorted(vocabulary.items(), key=lambda item: item[1])]
         else:
             own.alphabet = sorted({symbol for piece in split for symbol in piece})
@@ -177,34 +186,37 @@ class Sequences(Format):
 
     def constrained(self, denoiser: Denoiser) -> Denoiser:
         """A padded sequence does not end before a symbol that is known."""
-        if self.padded and self.noise == "masking":
+        if self.padded and self.noise == "masking" and not isinstance(denoiser.network, EndBarred):
             denoiser.network = EndBarred(denoiser.network, self.alphabet.index(END), len(self.alphabet))
         return denoiser
 
     def encode(self, path: Path) -> Tensor:
-        return self._states(self._split_all(_pieces(path, self.form, self.symbols)[1], path), path)
+        return self._states(self._split_all(pieces_of(path, self.form, self.symbols)[1], path), path)
 
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tensor, Tensor]:
-        """A mark, `_` unless told, stands for each symbol to be filled."""
-        mark = self._mark(path, mark)
-        split = self._split_all(_pieces(path, self.form, self.symbols, mark)[1], path, mark)
+        """A mark, `_` unless told, stands for each symbol to be filled.  Sequences of windows have a row each, of any
+        length; after the end of a short one stands the number after the last symbol, and counts as known."""
+        mark = self.checked_mark(mark)
+        split = self._split_all(pieces_of(path, self.form, self.symbols, mark)[1], path, mark)
         for n, size in enumerate(map(len, split), 1):
             if self.padded and size > self.length:
-                raise BadData(f"{path}: sequence {n} has {size} symbols, the model's have up to {self.length}: cut it")
-            if not self.padded and size % self.length:
                 raise BadData(
-                    f"{path}: sequence {n} has {size} symbols, no multiple of the model's window of {self.length}: "
-                    f"cut it or add to it"
+                    f"{path}: sequence {n} has {size} symbols, the model's have up to {self.length}: cut it, "
+                    f"or train in windows, --no-padded"
                 )
-        x = self._states(split, path, mark)
-        return x, x != len(self.alphabet)
+        if self.padded:
+            x = self._states(split, path, mark)
+            return x, x != len(self.alphabet)
+        coded = [torch.tensor(row, dtype=torch.int64) for row in self._coded(split, path, mark)]
+        x = torch.nn.utils.rnn.pad_sequence(coded, batch_first=True, padding_value=len(self.alphabet))
+        past = torch.arange(x.shape[1]) >= torch.tensor([len(row) for row in coded]).unsqueeze(1)
+        return x, (x != len(self.alphabet)) | past
 
-    def _mark(self, path: Path, mark: str | None) -> str:
+    def checked_mark(self, mark: str | None) -> str:
+        """What stands for a gap."""
         mark = "_" if mark is None else mark
         mark = mark.upper() if self.form == "fasta" else mark  # as its sequences are
-        if self.symbols == "tokens":
-            raise BadData(f"{path}: a gap cannot be marked in text that a tokenizer cuts into pieces")
-        if len(mark) != 1 or mark in self.alphabet or mark.isspace():
+        if len(mark) != 1 or mark.isspace() or (mark in self.alphabet and self.symbols != "tokens"):
             raise BadData(f"--mark {mark!r}: choose a single character that is no space and none of the model's symbols")
         if self.symbols == "bytes" and not mark.isascii():
             raise BadData(f"--mark {mark!r}: is more than one byte: choose an ASCII character")
@@ -213,7 +225,7 @@ class Sequences(Format):
     def texts(self, x: Int[Tensor, "rows length"]) -> list[str]:
         """Every row as a string, up to its END."""
         out = []
-        tool = self._tokenizer() if self.tokenizer else None
+        tool = self.tool() if self.tokenizer else None
         vocabulary = {token: i for i, token in enumerate(self.alphabet)}
         for symbols in self._rows(x):
             text = "".join(symbols) if tool is None else tool.decode([vocabulary[s] for s in symbols if s in vocabulary])
@@ -234,6 +246,10 @@ class Sequences(Format):
             known = ", ".join(suffix for suffix in WRITTEN[self.form] if suffix)
             raise BadData(f"{path}: {what} written as {known}, gzipped or not: rename it")
 
+    @property
+    def window(self) -> int | None:
+        return None if self.padded else self.length
+
     def write(self, x: Tensor, path: Path) -> None:
         if self.symbols == "bytes":  # raw, for a window may begin or end within a character
             rows = [bytes(map(ord, row)) for row in self._rows(x)]
@@ -252,16 +268,20 @@ class Sequences(Format):
             body = "\n".join(texts) + "\n" if self.padded else "\n\n".join(texts) + "\n"
         write_bytes(path, body.encode("utf-8"))
 
+    def putting(self, x: Int[Tensor, "rows length"], fixed: Bool[Tensor, "rows length"], mark: str) -> Callable[[str], str]:
+        """A function that puts what was drawn in the place of marks, piece after piece of the text."""
+        ended = (x == self.alphabet.index(END)).cumsum(1) > 0 if self.padded else torch.zeros_like(fixed)
+        if self.symbols == "tokens":
+            texts, each = by_run(self.tool(), x, fixed, ended), "+"
+        else:
+            texts, each = by_symbol(self.alphabet, x, fixed, ended), ""
+        pattern = re.compile(re.escape(mark) + each, re.IGNORECASE if self.form == "fasta" else 0)
+        return lambda text: pattern.sub(lambda _: next(texts), text)
+
     def write_filled(self, x: Int[Tensor, "rows length"], source: Path, path: Path, mark: str | None = None) -> None:
         """The file `source` with what was drawn in the place of its marks; all else in it stays as it is."""
         _, fixed = self.gaps(source, mark)
-        mark = self._mark(source, mark)
-        ended = (x == self.alphabet.index(END)).cumsum(1) > 0 if self.padded else torch.zeros_like(fixed)
-        drawn = iter(["" if end else self.alphabet[i] for i, end in zip(x[~fixed].tolist(), ended[~fixed], strict=True)])
-
-        def put(text: str) -> str:
-            return re.sub(re.escape(mark), lambda _: next(drawn), text, flags=re.IGNORECASE if self.form == "fasta" else 0)
-
+        put = self.putting(x, fixed, self.checked_mark(mark))
         if self.symbols == "bytes":
             write_bytes(path, put(read_bytes(source).decode("latin-1")).encode("latin-1"))
             return
@@ -288,18 +308,22 @@ class Sequences(Format):
     def from_json(cls, data: dict[str, Any]) -> "Sequences":
         return cls(**data)
 
-    def _tokenizer(self):
-        return _tokenizers().Tokenizer.from_str(self.tokenizer)
+    def tool(self) -> Any:
+        """The tokenizer itself."""
+        return tokenizers().Tokenizer.from_str(self.tokenizer)
 
     def _split_all(self, pieces: list[str], path: Path, mark: str = "") -> list[list[str]]:
         """The symbols of every sequence; a padded text has one in each line."""
         if self.padded and self.form == "text":
             pieces = [line for piece in pieces for line in LINES.split(piece) if line.strip()]
-        return [self._split(piece, path, mark) for piece in pieces]
+        return [self.split(piece, path, mark) for piece in pieces]
 
-    def _split(self, text: str, path: Path, mark: str = "") -> list[str]:
+    def split(self, text: str, path: Path | str, mark: str = "") -> list[str]:
+        """The symbols of one sequence; `path` is what an error names."""
         if self.symbols == "tokens":
-            return self._tokenizer().encode(text, add_special_tokens=False).tokens
+            tool, parts = self.tool(), re.split(f"({re.escape(mark)})", text) if mark else [text]
+            cut = [[mark] if part == mark else tool.encode(part, add_special_tokens=False).tokens for part in parts if part]
+            return [token for tokens in cut for token in tokens]
         if self.symbols == "smiles":
             found = re.findall(f"{SMILES.pattern}|{re.escape(mark)}" if mark else SMILES.pattern, text)
             if sum(map(len, found)) != len(text):
@@ -308,6 +332,16 @@ class Sequences(Format):
         return list(text)
 
     def _states(self, split: list[list[str]], path: Path, mark: str = "") -> Int[Tensor, "rows length"]:
+        coded = self._coded(split, path, mark)
+        if self.padded:
+            end = self.alphabet.index(END)
+            rows = [(row + [end] * (self.length - len(row)))[: self.length] for row in coded]
+            return torch.tensor(rows, dtype=torch.int64).reshape(-1, self.length)
+        windows = [torch.tensor(row, dtype=torch.int64) for row in coded]
+        return torch.cat([w[: len(w) // self.length * self.length].reshape(-1, self.length) for w in windows])
+
+    def _coded(self, split: list[list[str]], path: Path, mark: str = "") -> list[list[int]]:
+        """Symbols by number."""
         index = {symbol: i for i, symbol in enumerate([*self.alphabet, *([mark] if mark else [])])}
         coded = []
         for n, piece in enumerate(split):
@@ -317,84 +351,4 @@ class Sequences(Format):
                 raise BadData(
                     f"{path}: sequence {n + 1} holds {error.args[0]!r}, which is not among the model's {len(index)} symbols"
                 ) from error
-        if self.padded:
-            end = index[END]
-            rows = [(row + [end] * (self.length - len(row)))[: self.length] for row in coded]
-            return torch.tensor(rows, dtype=torch.int64).reshape(-1, self.length)
-        windows = [torch.tensor(row, dtype=torch.int64) for row in coded]
-        return torch.cat([w[: len(w) // self.length * self.length].reshape(-1, self.length) for w in windows])
-
-
-def _pieces(path: Path, form: str, symbols: Symbols, mark: str = "") -> tuple[dict[str, Any], list[str]]:
-    """The names of its columns (SMILES) and the sequences of a file; bytes as the characters of the same number."""
-    if form == "text":
-        text = read_bytes(path).decode("latin-1") if symbols == "bytes" else read_text(path)
-        return {}, [text.rstrip("\r\n") if mark else text]
-    return _smiles(read_text(path), path) if form == "smiles" else ({}, _fasta(read_text(path), path, mark))
-
-
-def _fasta(text: str, path: Path, mark: str = "") -> list[str]:
-    pieces: list[list[str]] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        line = line.strip()
-        if line.startswith((">", ";")):
-            pieces.append([])
-        elif line:
-            if not pieces:
-                raise BadData(f"{path}: line {number} comes before the first '>' line, so this is no FASTA file")
-            odd = next((c for c in line.upper() if c not in AMINO_ACIDS and c != mark.upper()), None)
-            if odd is not None:
-                raise BadData(f"{path}: line {number} holds {odd!r}, which is no nucleotide or amino acid: remove it")
-            pieces[-1].append(line.upper())
-    found = ["".join(piece) for piece in pieces]
-    if not any(found):
-        raise BadData(f"{path}: holds no sequence under its '>' lines")
-    return [piece for piece in found if piece]
-
-
-def _smiles(text: str, path: Path) -> tuple[dict[str, Any], list[str]]:
-    rows = list(csv.reader(io.StringIO(without_blanks(text)), delimiter=separator_of(text)))
-    header = [name.strip() for name in rows[0]]
-    where = next((i for i, name in enumerate(header) if name.lower() == "smiles"), None)
-    if where is None:
-        raise BadData(f"{path}: has no column 'smiles' among {header[:8]}")
-    short = next((n for n, row in enumerate(rows[1:], 2) if row and len(row) <= where), None)
-    if short is not None:
-        raise BadData(f"{path}: row {short} has no entry in column '{header[where]}'")
-    found = [row[where].strip() for row in rows[1:] if row and row[where].strip()]
-    if not found:
-        raise BadData(f"{path}: column '{header[where]}' is empty")
-    return {"column": header[where], "dropped": ", ".join(header[:where] + header[where + 1 :])}, found
-
-
-def _tokenizers():
-    try:
-        import tokenizers
-    except ImportError as error:
-        raise BadData("a tokenizer file needs the package tokenizers: pip install 'unnoise[data]'") from error
-    return tokenizers
-
-
-def _tokenizer_json(path: Path) -> str:
-    text = read_text(path)
-    try:
-        _tokenizers().Tokenizer.from_str(text)
-    except Exception as error:
-        raise BadData(f"{path}: is no tokenizer file of the `tokenizers` format ({error})") from error
-    return text
-
-
-def form_of(path: Path) -> str:
-    """Molecules in a table, FASTA by its name or its first byte, else text."""
-    if suffix_of(path) == ".csv":
-        return "smiles"
-    return "fasta" if suffix_of(path) in FASTA or read_bytes(path)[:1] == b">" else "text"
-
-
-def is_smiles_table(path: Path) -> bool:
-    """Whether a CSV file is one of molecules: a column `smiles`, and at most one beside it."""
-    if suffix_of(path) != ".csv":
-        return False
-    head = without_blanks(read_bytes(path)[:4096].decode("utf-8-sig", errors="replace"))
-    names = [name.strip().lower() for name in next(csv.reader(head.splitlines()[:1], delimiter=separator_of(head)), [])]
-    return "smiles" in names and len(names) <= 2
+        return coded

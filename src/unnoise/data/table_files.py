@@ -27,7 +27,7 @@ def arrow_library() -> Any:
         import pyarrow.csv
         import pyarrow.parquet
     except ImportError as error:
-        raise ImportError("tables need pyarrow: pip install 'unnoise[data]'") from error
+        raise ImportError("tables need pyarrow: pip install 'unnoise[all]'") from error
     return pyarrow
 
 
@@ -38,7 +38,7 @@ def overrides(path: Path | None) -> dict[str, Any] | None:
     try:
         import yaml
     except ImportError as error:
-        raise BadData("a YAML file needs the package pyyaml: pip install 'unnoise[data]'") from error
+        raise BadData("a YAML file needs the package pyyaml: pip install 'unnoise[all]'") from error
     try:
         data = yaml.load(read_bytes(path), yaml.BaseLoader)  # every value as it is written: no, 01000
     except yaml.YAMLError as error:

@@ -39,7 +39,7 @@ def _pandas():
     try:
         import pandas as pd
     except ImportError as error:
-        raise ImportError("scores of tables need pandas and scikit-learn: pip install 'unnoise[data]'") from error
+        raise ImportError("scores of tables need pandas and scikit-learn: pip install 'unnoise[all]'") from error
     return pd
 
 

@@ -6,7 +6,6 @@ work is done.
 """
 
 import json
-from collections.abc import Iterable
 from dataclasses import Field, asdict, dataclass, fields
 from math import cos, pi
 from typing import Any, get_origin
@@ -68,20 +67,6 @@ def _typed(field: Field, value: Any) -> Any:
         if fits:
             return value
     raise ValueError(f"{field.name} = {value!r} does not fit the training configuration: it must be {field.type}")
-
-
-def settings(texts: Iterable[str], option: str = "--set") -> dict[str, Any]:
-    """Settings from lines name=value; a value that is no JSON is taken as the text that it is."""
-    found: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise ValueError(f"{option} {text}: write it as name=value")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
-    return found
 
 
 @dataclass(kw_only=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from unnoise.data.base import Format
-from unnoise.denoiser import Denoiser
+from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
 from unnoise.processes import Process
 from unnoise.samplers import (
@@ -24,7 +24,7 @@ from unnoise.samplers import (
 from unnoise.samplers.registry import choices
 from unnoise.samplers.replacement import ROUNDS, Replacement
 from unnoise.samplers.sample import seed_of
-from unnoise.shapes import AnyState, Tree
+from unnoise.shapes import AnyState, Int, Tree
 from unnoise.training.leaf_kinds import named_leaves
 from unnoise.tree import batch_size, join, map_leaves, put_rows
 from unnoise.tree import rows as some_rows
@@ -51,7 +51,7 @@ def device_of(name: str) -> torch.device:
 
 
 def draw(
-    denoiser: Denoiser,
+    denoiser: AnyDenoiser,
     format: Format,
     n: int,
     sampler: Sampler | None = None,
@@ -95,7 +95,7 @@ def draw(
     return join(parts), total
 
 
-def _holding(sampler: Sampler, denoiser: Denoiser, known: list[str]) -> Sampler:
+def _holding(sampler: Sampler, denoiser: AnyDenoiser, known: list[str]) -> Sampler:
     """The same method with numbers that are known held in place; categories under masking hold themselves."""
     leaves = denoiser.process.leaves
     numbers = [name for name in known if not leaves[name].absorbing]
@@ -109,7 +109,7 @@ def _holding(sampler: Sampler, denoiser: Denoiser, known: list[str]) -> Sampler:
 
 
 def fill(
-    denoiser: Denoiser,
+    denoiser: AnyDenoiser,
     x: Tree,
     fixed: Tree,
     seed: int | None = None,
@@ -117,9 +117,12 @@ def fill(
     device: str = "auto",
     batch: int = 1024,
     rounds: int = ROUNDS,
+    sampler: Sampler | None = None,
+    numbers: Int[Tensor, "rows"] | None = None,
 ) -> tuple[Tree, Info]:
     """Draw what is not known, given what is; `conditioning` says how.  A row's draw depends on seed, place and row alone;
-    without a seed it is fresh, of `info.seed`.
+    without a seed it is fresh, of `info.seed`.  `numbers` stand for the places, and `sampler` for the default method where
+    all that is drawn is masked.
 
     Exactly where a masked leaf has gaps, and where leaves of numbers in a product are known or not as a whole: those stand
     at time 0, and rows that know the same of them are drawn together.  Else by `Replacement`, in more steps.
@@ -127,6 +130,13 @@ def fill(
     where, process, seed = device_of(device), denoiser.process, seed_of(seed)
     denoiser = denoiser.to(where)
     plan = default_sampler(process, steps)
+    if sampler is not None:
+        _check_fits(sampler, process)
+        if process.leaves or not process.absorbing:
+            raise ValueError(
+                f"--sampler {type(sampler).__name__}: only masked data is filled by another method: leave it out"
+            )
+        plan = Plan(sampler, default_steps(process) if steps is None else steps)
     total, places, found = Info(seed=seed), [torch.zeros(0, dtype=torch.int64)], [some_rows(x, slice(0))]
     for pattern, rows in _patterns(process, fixed).items():
         approximate = PARTLY in pattern
@@ -135,16 +145,15 @@ def fill(
             mine: AnyState
             which: AnyState
             mine, which = (map_leaves(lambda v, part=part: v[part].to(where), tree) for tree in (x, fixed))
-            start = prior_in_gaps(denoiser, mine, which, NoiseSource(seed, part.to(where)))
-            sampler = plan.sampler
+            keys = part if numbers is None else numbers[part]
+            start = prior_in_gaps(denoiser, mine, which, NoiseSource(seed, keys.to(where)))
+            method = plan.sampler
             if process.leaves:
                 held = [name for name, kind in zip(process.leaves, pattern, strict=True) if kind == KNOWN]
-                sampler = (
-                    _replacing(process, mine, which, held, rounds) if approximate else _holding(sampler, denoiser, held)
-                )
+                method = _replacing(process, mine, which, held, rounds) if approximate else _holding(method, denoiser, held)
             elif approximate:
-                sampler = Replacement(mine.to(start), which, rounds)
-            drawn, info = sample(denoiser, x=start, steps=count, sampler=sampler, seed=seed, rows=part)
+                method = Replacement(mine.to(start), which, rounds)
+            drawn, info = sample(denoiser, x=start, steps=count, sampler=method, seed=seed, rows=keys)
             total.calls, total.rows = total.calls + info.calls, total.rows + info.rows
             places.append(part)
             found.append(map_leaves(_where_open, some_rows(fixed, part), some_rows(x, part), drawn))
@@ -191,7 +200,7 @@ def _replacing(process: Process, x: AnyState, fixed: AnyState, held: list[str], 
     return Leaves(**moving, **{name: Frozen() for name in held})
 
 
-def prior_in_gaps(denoiser: Denoiser, x: AnyState, fixed: AnyState, noise: NoiseSource) -> Tree:
+def prior_in_gaps(denoiser: AnyDenoiser, x: AnyState, fixed: AnyState, noise: NoiseSource) -> Tree:
     """Where drawing starts: what is known, and the prior elsewhere; leaves that are not named are all prior."""
     prior: AnyState = denoiser.process.prior(len(noise.rows), denoiser.dtype, noise.rows.device).draw(noise.at("prior"))
 

@@ -33,7 +33,7 @@ def accelerator_for(config: TrainConfig) -> Any:
     try:
         from accelerate import Accelerator, DistributedDataParallelKwargs
     except ImportError as error:
-        raise ImportError("training needs the package accelerate: pip install 'unnoise[train]'") from error
+        raise ImportError("training needs the package accelerate: pip install 'unnoise[all]'") from error
     handlers = [DistributedDataParallelKwargs(broadcast_buffers=False)]
     return Accelerator(cpu=config.device == "cpu", mixed_precision="no", kwargs_handlers=handlers)
 

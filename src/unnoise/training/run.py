@@ -32,6 +32,7 @@ from unnoise.denoiser import Denoiser
 from unnoise.extensions import unknown
 from unnoise.networks.linear_law import LinearLaw
 from unnoise.networks.start import LinearStart
+from unnoise.paths import check_run
 from unnoise.processes import Process
 from unnoise.training import safe_files
 from unnoise.training.config import RunConfig, kinds_of
@@ -122,10 +123,7 @@ class Run:
     @classmethod
     def open(cls, folder: Path | str, formats: Mapping[str, type[Format]] | None = None) -> "Run":
         folder = Path(folder)
-        if not folder.exists():
-            raise RunError(f"{folder} does not exist: pass the folder that `unnoise train --out` made")
-        if not folder.is_dir() or not (folder / "config.json").is_file():
-            raise RunError(f"{folder} is not a run: it must be a folder with a config.json, as `unnoise train --out` makes")
+        check_run(folder)
         said = safe_files.read_json(folder / "config.json")
         try:
             config = RunConfig.from_json(said)

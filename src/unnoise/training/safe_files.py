@@ -18,6 +18,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from unnoise.paths import RunError
+
 try:
     import fcntl
 except ImportError:  # a system without it: nothing is locked
@@ -29,10 +31,6 @@ OLD = ".old-"  # a folder on its way out
 DAMAGED = "damaged-"  # a folder set aside
 LOCK = ".lock"
 SUFFIXES = (".safetensors", ".json")
-
-
-class RunError(ValueError):
-    """A run on disk that cannot be used.  The message is one line that names the file and what to do."""
 
 
 class Damaged(RunError):
