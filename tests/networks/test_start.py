@@ -114,7 +114,7 @@ def test_fit_finds_the_law():
 
 def test_few_rows_keep_the_spread():
     """Labels with as many values as rows: what they explain by chance is left out, and the total covariance stays."""
-    n, source = 40, un.NoiseSource(0, 40)
+    source = un.NoiseSource(0, 40)
     process = un.Product(z=un.Gaussian((2,)), c=un.Masking([20]))
     z, labels = source.at("z").normal((2,)), source.at("c").uniform((1,)).mul(20).long()
     law = fit_linear_law(process, {"z": z, "c": labels})
