@@ -20,6 +20,8 @@ def has_header(first: list[str], columns: list[list[str]]) -> bool:
     for cell, texts in zip(first, columns, strict=True):
         known = [text for text in dict.fromkeys(texts[:ROWS]) if text and not is_marker(text)]
         scale = plainest(known) if known else None
+        if scale is None and cell not in known and 2 * len(known) <= len(texts[:ROWS]):
+            return True  # a name above categories
         if scale is None or not cell:
             continue
         if np.isnan(scale.parse([cell])[0]):

@@ -1,7 +1,7 @@
 """Which columns are identifiers, which are private, and which are free text: judged by the whole column.
 
-A form that is private as such (an e-mail address, a telephone or account number) is so however often its values recur.  Names
-and free text are told by their number: a column of words that are mostly distinct is no category.
+A form that is private as such (an e-mail address, a telephone or account number) is so however often its values recur.
+Names and free text are told by their number: a column of words that are mostly distinct is no category.
 """
 
 import re

@@ -307,9 +307,7 @@ class Table(Format):
         pa = arrow_library()
         schema, known = unpacked_schema(self.schema), {column.name: column for column in self.columns}
         fields = [schema.field(name) for name in cells]
-        arrays = [
-            typed(texts, field.type, known.get(name)) for (name, texts), field in zip(cells.items(), fields, strict=True)
-        ]
+        arrays = [typed(cells[field.name], field.type, known.get(field.name)) for field in fields]
         return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=schema.metadata))
 
     def frame(self, x: AnyState) -> Any:

@@ -1,4 +1,4 @@
-"""How the texts of a column are numbers or dates, if they are: the plainest scale that all of them fit, but for missing values."""
+"""How the texts of a column are numbers or dates, if they are: the plainest scale that all fit but missing values."""
 
 from collections.abc import Callable
 
@@ -15,8 +15,8 @@ from unnoise.data.written_numbers import WrittenNumbers
 
 ODD = 0.05  # share of rows that may hold no number, or no date, in a column of them: they are missing values
 REMEDY = "drop it or name its kind in a file for --columns"
-_MARKERS = """n/a|na|n.a.|n.a|n/d|nd|#n/a|#na|#null!|#div/0!|#value!|null|none|nil|nan|<na>|(null)|(none)|-|--|---|–|—|?|??|.|..|*
-missing|unknown|unk|undefined|not available|not applicable|k.a.|keine angabe"""
+_MARKERS = """n/a|na|n.a.|n.a|n/d|nd|#n/a|#na|#null!|#div/0!|#value!|null|none|nil|nan|<na>|(null)|(none)
+-|--|---|–|—|?|??|.|..|*|missing|unknown|unk|undefined|not available|not applicable|k.a.|keine angabe"""
 MARKERS = frozenset(_MARKERS.replace("\n", "|").split("|"))  # beside numbers or dates these are missing values
 
 
@@ -73,9 +73,10 @@ def _no_scale(values: Texts, kind: str) -> BadData:
     good = [bool((DATE if kind == "date" else NUMBER).fullmatch(text)) for text in values.distinct]
     if all(good):
         return _odd_date(values) if kind == "date" else values.error("has numbers too large for a float: use kind category")
-    expected = "a date such as 2024-01-31, written like the others" if kind == "date" else "a number"
+    expected = "a date such as 2024-01-31 or 31.01.2024" if kind == "date" else "a number"
     return values.error(
-        f"is not {expected}: correct it, or list it under missing in a file for --columns", good.index(False)
+        f"is not {expected}, or not written like the others: correct it, or list it under missing in a file for --columns",
+        good.index(False),
     )
 
 

@@ -12,21 +12,9 @@ import numpy as np
 
 from unnoise.data.scales import EXACT, grid_of, nearest_on
 
-MONTHS = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-]
-_NAMES = {"B": MONTHS, "b": [name[:3] for name in MONTHS]}
+_YEAR = "january february march april may june july august september october november december"
+MONTHS = tuple(re.findall(r"\w+", _YEAR))
+_NAMES = {"B": MONTHS, "b": tuple(name[:3] for name in MONTHS)}
 _NUMERIC = re.compile(r"(\d{1,4})([/.-])(\d{1,2})\2(\d{4}|\d{1,2})(?!\d)(.*)")
 _DAY_NAME = re.compile(r"(\d{1,2})(\.? |[-/.])([A-Za-z]{3,9})([-/. ]|, )(\d{4}|\d{2})(?!\d)(.*)")
 _NAME_DAY = re.compile(r"([A-Za-z]{3,9})( )(\d{1,2})(, | )(\d{4})(.*)")
@@ -35,7 +23,9 @@ _CLOCK = re.compile(r"(,? |T)(\d{1,2})(:\d\d)(:\d\d)?(?:( ?)([AaPp])[Mm])?")
 _PIECE = {"d": r"\d{1,2}", "m": r"\d{1,2}", "Y": r"\d{4}", "y": r"\d{2}", "H": r"\d{1,2}", "I": r"\d{1,2}"}
 _PIECE |= {"M": r"\d\d", "S": r"\d\d", "p": "[AP]M", "P": "[ap]m", "b": "[A-Za-z]{3}", "B": "[A-Za-z]+"}
 _SECONDS = {"D": 86_400, "m": 60, "s": 1}
-UNCLEAR = "its dates fit with the day first and with the month first: read with the day first, to overrule it say form: month first"
+UNCLEAR = (
+    "its dates fit with the day first or the month first: read with the day first; to overrule it, say form: month first"
+)
 
 
 @lru_cache
