@@ -11,12 +11,15 @@ import re
 import string
 from collections import Counter as Tally
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 DENSE = 4  # numbers of a counter fill at least this part, one in so many, of the range from the first to the last
-TRIES = 50
+ENOUGH = 20  # rows for each of the characters of a place, from which no others may stand there
+ROOM = 100  # there must be so many times as many identifiers as rows
+CHUNK = 1024
 _COUNTED = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
 _CLASSES = (
     string.digits,
@@ -76,7 +79,10 @@ class Pattern:
         """Of the texts that have the commonest length."""
         length = Tally(map(len, texts)).most_common(1)[0][0]
         alike = np.array([text for text in texts if len(text) == length]).view("U1").reshape(-1, length)
-        places = tuple(_class("".join(np.unique(place))) for place in alike.T)
+        seen = ["".join(np.unique(place)) for place in alike.T]
+        places = tuple(one if ENOUGH * len(one) <= len(alike) else _class(one) for one in seen)
+        if prod(map(len, places)) < ROOM * len(texts):
+            places = tuple(map(_class, seen))
         bits = np.zeros(1 << max(10, (16 * len(texts)).bit_length()), dtype=bool)
         bits[[_hash(text) % len(bits) for text in texts]] = True
         return cls(places, base64.b64encode(np.packbits(bits).tobytes()).decode())
@@ -84,19 +90,19 @@ class Pattern:
     def make(self, rows: int, seed: int) -> list[str]:
         bits = np.unpackbits(np.frombuffer(base64.b64decode(self.taken), dtype=np.uint8))
         g, places, made = np.random.default_rng(seed), list(self.places), dict[str, None]()
-        tries = 0
         while len(made) < rows:
-            drawn = np.stack([np.array(list(place))[g.integers(0, len(place), rows + 16)] for place in places], 1)
-            for text in map("".join, drawn):
-                if len(made) < rows and not bits[_hash(text) % len(bits)]:
+            before = len(made)
+            u = g.random((CHUNK, len(places)))
+            drawn = [np.array(list(place))[(u[:, i] * len(place)).astype(int)] for i, place in enumerate(places)]
+            for text in map("".join, zip(*drawn, strict=True)):
+                if not bits[_hash(text) % len(bits)]:
                     made[text] = None
-            tries += 1
-            if tries % TRIES == 0:
-                places.append(string.digits)  # there are not enough of this length
-        return list(made)
+            if len(made) - before < CHUNK / 64:  # there are no more of this length
+                places.append(string.digits)
+        return list(made)[:rows]
 
     def __str__(self) -> str:
-        return "".join(place if len(place) == 1 else "#" if place == string.digits else "*" for place in self.places)
+        return "".join(place if len(place) == 1 else "#" if place.isdigit() else "*" for place in self.places)
 
 
 def _hash(text: str) -> int:

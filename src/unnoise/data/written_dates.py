@@ -53,7 +53,7 @@ class WrittenDates:
         if not texts:
             return None
         good = [made for form in _forms(texts[0]) if (made := cls._of(form, texts)) is not None]
-        if len(good) < 2:
+        if len(good) < 2 or good[0].order is None:
             return good[0] if good else None
         first, second = (np.array([int(_found(made.form, text)["d"]) for text in texts]) for made in good)
         guess = day_first if day_first is not None else _likely(texts[0], first, second)
