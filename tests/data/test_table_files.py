@@ -27,7 +27,7 @@ def test_byte_order_marks(tmp_path, encoding):
     table.write_filled(x, path, tmp_path / "filled.csv")
     assert (tmp_path / "filled.csv").read_bytes() == path.read_bytes()
     path.write_bytes(TEXT.encode())  # another file of the same columns, without a mark
-    assert torch.equal(table.encode(path)["categories"], x["categories"]) or encoding == "utf-16"
+    assert torch.equal(table.encode(path)["categories"], x["categories"])
 
 
 def test_big_endian(tmp_path):
@@ -163,7 +163,7 @@ def test_tables_in_memory():
             "mail": [f"u{i}@x.example" for i in range(100)],
             "v": pa.array(np.random.default_rng(0).normal(size=100), pa.float32()),
             "n": pa.array([None if i % 10 == 0 else i % 7 for i in range(100)], pa.int16()),
-            "money": [f"${i * 13 % 89},{i * 7 % 900 + 100}.50" for i in range(100)],
+            "money": [f"${i * 13 % 89 + 1},{i * 7 % 900 + 100}.50" for i in range(100)],
         }
     )
     table, x = Table.of_arrow(source)

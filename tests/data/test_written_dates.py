@@ -106,10 +106,14 @@ def test_two_digit_years_are_of_one_century():
 
 def test_other_columns_and_people_decide_the_order(tmp_path):
     path = tmp_path / "t.csv"
-    path.write_text("a,b\n" + "".join(f"{i % 12 + 1:02d}/{i % 11 + 1:02d}/2020,{i % 28 + 1:02d}/05/2021\n" for i in range(60)))
+    path.write_text(
+        "a,b\n" + "".join(f"{i % 12 + 1:02d}/{i % 11 + 1:02d}/2020,{i % 28 + 1:02d}/05/2021\n" for i in range(60))
+    )
     table, _ = Table.fit(path)
     assert table.notes() == [] and all("day first" in line.values for line in table.lines())
-    path.write_text("a,b\n" + "".join(f"{i % 12 + 1:02d}/{i % 11 + 1:02d}/2020,05/{i % 28 + 1:02d}/2021\n" for i in range(60)))
+    path.write_text(
+        "a,b\n" + "".join(f"{i % 12 + 1:02d}/{i % 11 + 1:02d}/2020,05/{i % 28 + 1:02d}/2021\n" for i in range(60))
+    )
     assert all("month first" in line.values for line in Table.fit(path)[0].lines())
     path.write_text("a,b\n" + "".join(f"{i % 12 + 1:02d}/{i % 11 + 1:02d}/2020,x\n" for i in range(60)))
     table, _ = Table.fit(path)

@@ -11,7 +11,7 @@ SCALES: dict[str, Any] = {scale.__name__: scale for scale in (Decimals, LongInte
 
 
 def scale_to_json(scale: Scale | None) -> dict[str, Any] | None:
-    return scale and {"of": type(scale).__name__, **vars(scale)}
+    return None if scale is None else {"of": type(scale).__name__, **vars(scale)}
 
 
 def scale_from_json(data: dict[str, Any] | None) -> Scale | None:

@@ -47,7 +47,7 @@ def column_kind(values: Texts, wish: Any = None, evidence: Evidence | None = Non
 
 def _left_out(values: Texts, wish: Wish, scale: Scale | None, blank: str) -> LeftOut | None:
     """The column as one beside the model, if it is one."""
-    known = {"name": values.name, "blank": blank}
+    known: dict[str, Any] = {"name": values.name, "blank": blank}
     if not values.distinct:
         return LeftOut(kind="text", what="no values, all are missing", **known)
     if wish.kind in LEFT_OUT:

@@ -194,7 +194,8 @@ class Table(Format):
     @property
     def in_order(self) -> list[Column | LeftOut]:
         """All columns as they stand in the file, those beside the model too."""
-        known = {column.name: column for column in (*self.columns, *self.left_out)}
+        known: dict[str, Column | LeftOut] = {column.name: column for column in self.columns}
+        known |= {column.name: column for column in self.left_out}
         return [known[name] for name in unpacked_schema(self.schema).names]
 
     def notes(self) -> list[str]:

@@ -12,8 +12,11 @@ def is_plain(encoding: str) -> bool:
 
 def decoded(raw: bytes, where: str, encoding: str) -> tuple[str, str]:
     """The text, and the encoding that it was in."""
-    found = next((name for mark, name in MARKS if raw.startswith(mark)), None) if is_plain(encoding) else None
-    found = found or ("utf-8" if is_plain(encoding) else encoding)
+    marked = next((name for mark, name in MARKS if raw.startswith(mark)), None)
+    telling = is_plain(encoding) or (
+        encoding.lower() == "utf-16" and b"\0" not in raw
+    )  # a mark, or that there is none, says it better
+    found = (marked or "utf-8") if telling else encoding
     strange = sum(byte < 9 or 13 < byte < 32 for byte in raw[:4096])
     if is_plain(found) and (b"\0" in raw or strange > 0.02 * len(raw[:4096])):
         raise BadData(
