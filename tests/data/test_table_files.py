@@ -139,7 +139,10 @@ def test_the_file_of_kinds_says_what_was_understood(tmp_path):
     assert again.dropped == ("extra",) and all(torch.equal(x[leaf], y[leaf]) for leaf in x)
     assert not any("day first or" in note for note in again.notes())  # what was unclear is said now
     text = table.kinds()
-    assert '"day": {kind: date, form: day first}' in text and '"id": identifier  # running numbers 1 ... 200' in text
+    assert (
+        '"day": {kind: date, form: day first}' in text
+        and '"id": identifier  # made anew like #; running numbers 1 ... 200' in text
+    )
     assert "# unclear: column 'day': its dates fit" in text and '"extra": drop' in text
 
 

@@ -1,6 +1,6 @@
 """Columns that stand beside a model and not in it: identifiers, which samples get anew, and private texts, which stay empty.
 
-An identifier is made by a `Counter`, which goes on after the last number that was seen, or by a `Pattern`, which draws every
+An identifier is made by a `Numbering`, which goes on after the last number that was seen, or by a `Pattern`, which draws every
 character from the letters or digits of its place.  Neither gives an identifier of the training rows.  A pattern knows these
 by a set of bits, one for the hash of each, so none is stored; it may take a new one for a seen one, never the reverse.
 """
@@ -35,7 +35,7 @@ _CLASSES = (
 
 
 @dataclass(frozen=True)
-class Counter:
+class Numbering:
     """A prefix, a number, padded with zeros to a width, and a suffix; the next number is `first`."""
 
     prefix: str
@@ -44,7 +44,7 @@ class Counter:
     first: int
 
     @classmethod
-    def of(cls, texts: list[str]) -> "Counter | None":
+    def of(cls, texts: list[str]) -> "Numbering | None":
         """None where they are not the numbers of one counter, or too thin in their range for one."""
         parts = [_COUNTED.fullmatch(text) for text in texts]
         affixes = {(m[1], m[3]) if m else None for m in parts}
@@ -116,8 +116,8 @@ def _class(seen: str) -> str:
     return next((one for one in _CLASSES if set(seen) <= set(one)), seen)
 
 
-def maker_of(texts: list[str]) -> Counter | Pattern:
-    return Counter.of(texts) or Pattern.of(texts)
+def maker_of(texts: list[str]) -> Numbering | Pattern:
+    return Numbering.of(texts) or Pattern.of(texts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,12 +128,12 @@ class LeftOut:
     kind: str  # identifier, private or text
     what: str  # in words
     blank: str = ""  # how an empty cell is written
-    maker: Counter | Pattern | None = None  # of identifiers
+    maker: Numbering | Pattern | None = None  # of identifiers
     note: str = ""  # what is unclear about it
 
     @property
     def values(self) -> str:
-        return f"{self.what}; " + ("empty in samples" if self.maker is None else f"made anew in samples, {self.maker}")
+        return f"{self.what}; empty in samples" if self.maker is None else f"made anew like {self.maker}; {self.what}"
 
     def cells(self, rows: int, seed: int) -> list[str | None]:
         return [None] * rows if self.maker is None else [*self.maker.make(rows, seed)]
@@ -147,5 +147,5 @@ class LeftOut:
         made = data["maker"] and dict(data["maker"])
         if made:
             of = made.pop("of")
-            made = Counter(**made) if of == "Counter" else Pattern(tuple(made["places"]), made["taken"])
+            made = Numbering(**made) if of == "Numbering" else Pattern(tuple(made["places"]), made["taken"])
         return cls(**{**data, "maker": made})
