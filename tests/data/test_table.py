@@ -248,7 +248,7 @@ def test_overrides(tmp_path):
         ({"age": "numbr"}, "numbr.*ordinal"),
         ({"age": "boolean"}, "boolean"),
         ({"colour": "number"}, "row 1: .* is not a number"),
-        ({"colour": "date"}, "row 1: .* ISO date"),
+        ({"colour": "date"}, "row 1: .* is not a date such as"),
         ({"colour": "ordinal"}, "order"),
         ({"colour": {"order": ["red"]}}, "not in the order"),
         ({"price": "count"}, "is no count"),
@@ -358,32 +358,12 @@ BAD = {
     "empty": (b"", "is empty"),
     "blank": (b"\n \n", "is empty"),
     "header only": (b"a,b\n", "no rows"),
-    "no header": (b"1,2\n3,4\n", "header"),
     "short row": (b"a,b\n1,2\n3\n4,5\n", "row 2 has 1 fields, the header has 2"),
     "long row": (b"a,b\n1,2\n3,4\n4,5,6\n7,8,9\n", "row 3 has 3 fields, the header has 2"),
     "twice": (b"a,b,a\n1,2,3\n", "'a' occurs 2 times"),
-    "nothing there": (b"a,b\n1,\n2,NaN\n", "column 'b' has no values.*drop it"),
+    "nothing there": (b"a,b\n,\n,NaN\n", "no column is left to model, 'a' is text .no values"),
     "open quote": (b'a,b\n1,"2\n3,4\n', "row 1 opens a quote that nothing closes"),
     "noise": (np.random.default_rng(0).bytes(5000), "binary"),
-    "latin": ("a,b\n1,caf\u00e9\n".encode("latin-1"), r"byte 9 \(0xe9\) is not utf-8.*encoding"),
-    "names": (_many("person ").encode(), "column 'id'.*400 distinct values.*name its kind in a file for --columns"),
-    "mixed": (_many("").replace("\n57,", "\nfifty,").encode(), "column 'id', row 58: 'fifty' is not a number"),
-    "numbers and NA": (
-        ("v\n" + "".join(f"{i / 10}\n" for i in range(150)) + "NA\n" * 60).encode(),
-        "column 'v', row 151: 'NA' is not a number, unlike most of this column",
-    ),
-    "no day": (
-        ("d\n" + "\n".join(str(np.datetime64("2000-01-01") + i) for i in range(400)) + "\n2024-02-30\n").encode(),
-        "column 'd', row 401: '2024-02-30' is no day",
-    ),
-    "dates unlike": (
-        ("d\n" + "\n".join(str(np.datetime64("2000-01-01") + i) for i in range(400)) + "\n2024-02-20 10:00\n").encode(),
-        "column 'd', row 401: '2024-02-20 10:00' is no day, or not written like '2000-01-01'",
-    ),
-    "mixed dates": (
-        ("d\n" + "\n".join(str(np.datetime64("2000-01-01") + i) for i in range(400)) + "\nsoon\n").encode(),
-        "column 'd', row 401: 'soon' is not an ISO date",
-    ),
 }
 
 
@@ -418,7 +398,7 @@ def test_times_of_day_and_durations(tmp_path, kind):
     """Arrow has them as text, but not the way back."""
     pa = arrow_library()
     times = pa.array(range(40), pa.int32() if kind == "time32[ms]" else pa.int64()).cast(pa.type_for_alias(kind))
-    pa.parquet.write_table(pa.table({"t": times, "v": range(40)}), tmp_path / "t.parquet")
+    pa.parquet.write_table(pa.table({"t": times, "v": [i % 9 for i in range(40)]}), tmp_path / "t.parquet")
     with pytest.raises(BadData) as caught:
         Table.fit(tmp_path / "t.parquet")
     assert f"column 't' has the type {kind}: turn it into a number, such as seconds, or drop it" in str(caught.value)
@@ -477,13 +457,15 @@ def test_overrides_are_read_as_they_are_written(tmp_path):
     assert x["categories"][:2].tolist() == [[1, 1, 1], [0, 0, 0]]
 
 
-def test_far_too_many_categories_fail_fast(tmp_path):
+def test_far_too_many_categories_are_left_out_fast(tmp_path):
     path = tmp_path / "t.csv"
-    path.write_text("fine,id\n" + "".join(f"{i % 7},u{i}\n" for i in range(1_000_000)))
+    path.write_text("fine,id\n" + "".join(f"{i % 7},u{i}\n" for i in range(300_000)))
     start = time.perf_counter()
-    with pytest.raises(BadData, match="column 'id' has 200,000 categories"):
-        Table.fit(path)
-    assert time.perf_counter() - start < 5
+    table, _ = Table.fit(path)
+    assert [column.name for column in table.left_out] == ["id"]
+    assert time.perf_counter() - start < 10
+    with pytest.raises(BadData, match="column 'id' has 300,000 categories"):
+        Table.fit(path, keep=("id",))
 
 
 def test_long_whole_numbers_stay_exact(tmp_path):
@@ -638,8 +620,7 @@ def test_new_whole_numbers_are_whole_however_large(tmp_path, largest, kind):
     assert all(text.isdigit() for text in (tmp_path / "s.csv").read_text().split()[1:])
     table.write(drawn, tmp_path / "s.parquet")
     found = pd.read_parquet(tmp_path / "s.parquet")["ns"]
-    whole = kind == "parquet" or largest < 2**62
-    assert found.dtype == ("int64" if whole else "float64") and int(found.max()) <= largest * (1 + 1e-15)
+    assert found.dtype == ("int64" if largest < 2**63 else "str") and max(map(int, found)) == largest
 
 
 def test_runs_saved_with_floats_for_large_whole_numbers(tmp_path):
@@ -648,6 +629,9 @@ def test_runs_saved_with_floats_for_large_whole_numbers(tmp_path):
     pd.DataFrame({"ns": 16 * 10**17 + g.integers(0, 10**15, N)}).to_parquet(tmp_path / "t.parquet")
     table, x = Table.fit(tmp_path / "t.parquet", {"ns": "number"})
     data = table.to_json()
+    data["columns"][0]["quantiles"]["values"] = [
+        float(v + data["columns"][0]["scale"]["origin"]) for v in data["columns"][0]["quantiles"]["values"]
+    ]
     data["columns"][0]["scale"] = {"of": "Decimals", "least": 0, "most": None}
     frame = Table.from_json(data).frame(x)
     assert frame["ns"].dtype == "int64" and frame["ns"].between(16 * 10**17, 16 * 10**17 + 10**15).all()

@@ -111,6 +111,12 @@ class Train(Extended):
     columns: Path | None = None
     """A YAML file with kinds for columns that were misunderstood: `age: number`, `zip: category`, `id: drop`."""
 
+    keep: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default_factory=tuple)
+    """A column of a table that is to be modelled though it is an identifier or private; may be repeated."""
+
+    write: Path | None = None
+    """With --dry-run: a YAML file to write what was understood of the columns to, to be edited and given to --columns."""
+
     json: bool = False
     """Print the result as JSON."""
 
@@ -126,6 +132,8 @@ class Train(Extended):
                 check_data(path)
         if self.padded and self.no_padded:
             raise ValueError("--padded --no-padded: give one of the two")
+        if self.write is not None and not self.dry_run:
+            raise ValueError(f"--write {self.write} goes with --dry-run: add it, and train with --columns {self.write} then")
         pairs(self.option, "--option")
         settings(self.set_network, "--set-network")
         settings(self.set)
@@ -144,6 +152,7 @@ class Train(Extended):
             categories=self.categories,
             noise=self.noise,
             columns=self.columns,
+            keep=self.keep,
         )
 
     def run(self) -> int:
@@ -162,11 +171,7 @@ class Train(Extended):
         format, x0, source = read_source(self.path, self.reading())
         rows = batch_size(x0)
         if self.dry_run:
-            if self.json:
-                print(json.dumps({"rows": rows, "lines": [vars(line) for line in format.lines()]}))
-            else:
-                self._understood(format, rows)
-            return 0
+            return self._dry_run(format, rows)
         if rows < 4:
             count = "1 example is" if rows == 1 else f"{rows} examples are"
             raise ValueError(f"{self.path}: {count} too few to train on, which takes 4: {format.few_rows_remedy()}")
@@ -216,9 +221,25 @@ class Train(Extended):
         outcome = trainer.fit()
         return self._print_result(trainer, outcome) if trainer.accelerator.is_main_process else 0
 
+    def _dry_run(self, format: Any, rows: int) -> int:
+        from unnoise.data.files import write_bytes
+
+        if self.json:
+            lines = [vars(line) for line in format.lines()]
+            print(json.dumps({"rows": rows, "lines": lines, "notes": format.notes()}))
+        else:
+            self._understood(format, rows)
+        if self.write is not None:
+            write_bytes(self.write, format.kinds().encode())
+            if not self.json:
+                print(f"kinds of the columns: {self.write}; edit it, and train with --columns {self.write}")
+        return 0
+
     def _understood(self, format: Any, rows: int) -> None:
         lines = [[line.part, line.kind, line.values, line.process] for line in format.lines()]
         print(table(["part", "kind", "values", "noise"], lines))
+        for note in format.notes():
+            print(f"note: {note}")
         print(f"{rows} examples of {self.path}" + (f", numbers under the schedule {self.schedule}" if self.schedule else ""))
 
     def _resume(self, folder: Path) -> int:

@@ -86,6 +86,14 @@ class Format(ABC):
     def lines(self) -> list[Line]:
         """What was understood, part by part."""
 
+    def notes(self) -> list[str]:
+        """What is unclear about the file, and how it was taken: a line each."""
+        return []
+
+    def kinds(self) -> str:
+        """What was understood as a file to edit and to read again with --columns."""
+        raise BadData(f"--write is for tables, and this data is of the kind {self.kind!r}: leave it out")
+
     @abstractmethod
     def process(self) -> Process:
         """A forward process on the space of the states."""

@@ -1,15 +1,18 @@
 """What a column is, judged by its texts or told by an override."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from unnoise.data.base import BadData
+from unnoise.data.any_scale import Scale
 from unnoise.data.columns import MISSING, TRUTH, Column, Texts
+from unnoise.data.left_out import LeftOut, maker_of
+from unnoise.data.private import NAMES, private_form, private_number, private_words, running
 from unnoise.data.quantiles import Quantiles
-from unnoise.data.scales import DATE, NUMBER, Dates, Decimals, Scale
+from unnoise.data.text_scales import REMEDY, is_marker, scale_of
+from unnoise.data.wishes import LEFT_OUT, Evidence, Wish
 
-KINDS = ("number", "count", "ordinal", "category", "boolean", "date")
 LEVELS = 10  # at most so many distinct numbers are ordinal categories
 FEW = 256  # and at most so many where each of them has
 ROWS_EACH = 100  # rows on average: with fewer, numbers learn from their neighbours what categories cannot
@@ -17,69 +20,55 @@ MANY = 65_536  # no column has more categories
 ATOM = 0.02  # share of rows from which a single number is a category of its own, where it holds
 ATOM_ROWS, ATOM_EXCESS = 15, 5  # so many rows, and so many times as many as the numbers of the column on average
 CONTINUOUS = 100  # distinct numbers that must remain beside the atoms
-NAMES = 20  # a column of so many words may have them all distinct
-REMEDY = "drop it or name its kind in a file for --columns"
 
 
-def column_kind(values: Texts, wish: Any = None) -> Column:
-    """The kind of a column, from its texts or by `wish`: a kind, or {"kind": ..., "missing": [...], "order": [...]}."""
-    if not isinstance(wish, str | dict | None):
-        raise values.error(f"has the override {wish!r}: write a kind, or {{kind: ..., missing: [...], order: [...]}}")
-    wishes: dict[str, Any] = {"kind": wish} if isinstance(wish, str) else dict(wish or {})
-    if unknown := sorted(set(wishes) - {"kind", "missing", "order"}):
-        raise values.error(f"has the unknown override {unknown}: use kind, missing or order")
-    kind: str | None = wishes.get("kind")
-    order: list[Any] | None = wishes.get("order")
-    if order is not None and (kind not in (None, "ordinal", "category") or not isinstance(order, list)):
-        raise values.error(f"has the override order = {order!r} with kind {kind}: give a list, and kind ordinal")
-    if kind not in (None, *KINDS):
-        raise values.error(f"is to be of kind {kind!r}: use one of {', '.join(KINDS)}, or drop")
-    listed = wishes.get("missing", [])
-    blanks = tuple(dict.fromkeys([*MISSING, *map(str, listed if isinstance(listed, list | tuple) else [listed])]))
-    kept = values.without(blanks)
+def column_kind(values: Texts, wish: Any = None, evidence: Evidence | None = None, keep: bool = False) -> Column | LeftOut:
+    """The kind of a column, from its texts or by `wish`: a kind, or {"kind": ..., "missing": [...], "order": [...]}.
+
+    `keep`: an identifier or private text is modelled all the same.
+    """
+    wished = Wish.of(values, wish, keep)
+    evidence = wished.evidence(evidence or Evidence())
+    blanks = tuple(dict.fromkeys([*MISSING, *wished.missing]))
+    kept, scale, note = values.without(blanks), None, ""
+    if kept.distinct and wished.order is None and wished.kind not in LEFT_OUT:
+        kept, scale, more, note = scale_of(kept, wished, evidence)
+        blanks = (*blanks, *more)
     missing = None
-    if (kept.index < 0).any():
-        seen = values.rows()
-        missing = max(((seen[i], text) for i, text in enumerate(values.distinct) if text in blanks), default=(0, ""))[1]
-    if not kept.distinct:
-        raise values.error("has no values, all are missing: drop it in a file for --columns")
+    if (kept.index < 0).any():  # written in the commonest way, but not as a word that is a mistake
+        seen, ways = values.rows(), {text for text in blanks if text in (*MISSING, *wished.missing) or is_marker(text)}
+        missing = max(((seen[i], text) for i, text in enumerate(values.distinct) if text in ways), default=(0, ""))[1]
     known: dict[str, Any] = {"name": values.name, "missing": missing, "blanks": blanks}
-    scale = None if order else _scale(kept, kind)
+    if (beside := _left_out(kept, wished, scale, missing or "")) is not None:
+        return beside
     if scale is None:
-        return _words(kept, kind, order, known)
-    return _numbers(kept, kind, scale, known | {"scale": scale})
+        return _words(kept, wished.kind, wished.order, known)
+    column = _numbers(kept, wished.kind, scale, known | {"scale": scale})
+    return replace(column, note=note or ("" if wished.form else scale.note))
 
 
-def _scale(values: Texts, kind: str | None) -> Scale | None:
-    """How the texts are numbers, if they are; an error where they were said to be."""
-    if kind in ("category", "boolean"):
+def _left_out(values: Texts, wish: Wish, scale: Scale | None, blank: str) -> LeftOut | None:
+    """The column as one beside the model, if it is one."""
+    known: dict[str, Any] = {"name": values.name, "blank": blank}
+    if not values.distinct:
+        return LeftOut(kind="text", what="no values, all are missing", **known)
+    if wish.kind in LEFT_OUT:
+        maker = maker_of(values.distinct) if wish.kind == "identifier" else None
+        return LeftOut(kind=wish.kind, what="as told", maker=maker, **known)
+    if wish.kind is not None or wish.order is not None or wish.keep:
         return None
-    dates = Dates.understand(values.distinct) if kind in (None, "date", "ordinal") else None
-    scale = dates or (None if kind == "date" else Decimals.understand(values.distinct, codes=kind is not None))
-    if scale is None and kind is not None:
-        good = [bool((DATE if kind == "date" else NUMBER).fullmatch(text)) for text in values.distinct]
-        if kind == "ordinal":
-            raise values.error(
-                "is to be ordinal, but its values are not numbers: give them in order, {kind: ordinal, order: [...]}"
-            )
-        if all(good):
-            raise (
-                _odd_date(values) if kind == "date" else values.error("has numbers too large for a float: use kind category")
-            )
-        expected = "an ISO date such as 2024-01-31" if kind == "date" else "a number"
-        raise values.error(
-            f"is not {expected}: correct it, or list it under missing in a file for --columns", good.index(False)
-        )
-    return scale
-
-
-def _odd_date(values: Texts) -> BadData:
-    """What is wrong with dates that are not all understood: the first that is written unlike the first of all, or no day."""
-    first = values.distinct[0]
-    scale = Dates.form(first)
-    assert scale is not None
-    bad = [not scale.alike([text]) or bool(np.isnan(scale.parse([text])[0])) for text in values.distinct]
-    return values.error(f"is no day, or not written like {first!r}: write all dates alike, or {REMEDY}", bad.index(True))
+    if scale is None:
+        form = private_form(values)
+        found = ("private", form) if form else private_words(values, MANY)
+    elif scale.noun == "number" and scale.arrow() == "int64":
+        form, sequence = private_number(values), running(values)
+        found = ("private", form) if form else ("identifier", sequence) if sequence else None
+    else:
+        found = None
+    if found is None:
+        return None
+    maker = maker_of(values.distinct) if found[0] == "identifier" else None
+    return LeftOut(kind=found[0], what=found[1], maker=maker, **known)
 
 
 def _merged(keys: np.ndarray, values: Texts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -92,7 +81,7 @@ def _merged(keys: np.ndarray, values: Texts) -> tuple[np.ndarray, np.ndarray, np
 
 
 def _words(values: Texts, kind: str | None, order: list[Any] | None, known: dict[str, Any]) -> Column:
-    words, rows = values.distinct, int((values.index >= 0).sum())
+    words = values.distinct
     if order is not None:
         ranks = tuple(dict.fromkeys(map(str, order)))
         if bad := [i for i, word in enumerate(words) if word not in ranks]:
@@ -107,33 +96,14 @@ def _words(values: Texts, kind: str | None, order: list[Any] | None, known: dict
         if len(keys) > 2:
             raise values.error(f"is to be boolean but has {len(keys)} values, such as {texts[:3]}: use kind category")
         return Column(kind="boolean", texts=tuple(texts), **known)
-    crowd = len(words) > max(NAMES, rows / 2)
-    if kind is None and (crowd or len(words) > FEW):
-        _refuse_odd_one_out(values, rows)
     if len(words) > MANY:
         raise values.error(f"has {len(words):,} categories, more than {MANY:,}: {REMEDY}")
-    if kind is None and crowd:
-        raise values.error(f"looks like names or free text ({len(words):,} distinct values in {rows:,} rows): {REMEDY}")
     return Column(kind="category", texts=tuple(sorted(words)), **known)
-
-
-def _refuse_odd_one_out(values: Texts, rows: int) -> None:
-    """Words most of which are numbers or dates: the first that is none is a mistake."""
-    seen = values.rows()
-    for pattern, what in ((NUMBER, "a number"), (DATE, "an ISO date")):
-        like = np.array([bool(pattern.fullmatch(word)) for word in values.distinct])
-        if like.all() and pattern is DATE:
-            raise _odd_date(values)
-        if not like.all() and 2 * seen[like].sum() > rows:
-            first = int(values.index[(values.index >= 0) & ~like[values.index]][0])
-            raise values.error(
-                f"is not {what}, unlike most of this column: correct it, list it under missing, or {REMEDY}", first
-            )
 
 
 def _numbers(values: Texts, kind: str | None, scale: Scale, known: dict[str, Any]) -> Column:
     numbers, commonest, seen = _merged(scale.parse(values.distinct), values)
-    dates = isinstance(scale, Dates)
+    dates = scale.noun == "date"
     whole = bool((numbers >= 0).all() and (numbers == np.floor(numbers)).all())
     if kind == "count" and not whole:
         bad = int(np.flatnonzero((numbers < 0) | (numbers != np.floor(numbers)))[0])
@@ -150,9 +120,8 @@ def _numbers(values: Texts, kind: str | None, scale: Scale, known: dict[str, Any
         atom[:] = False
     atoms = tuple(values.distinct[i] for i in commonest[atom])
     others = [values.distinct[i] for i in commonest[~atom]]
-    rest = Decimals.understand(others, codes=True) if atoms and not dates else None
-    if rest and isinstance(scale, Decimals) and rest.most == scale.most:
-        scale = rest  # how few decimals there are is not for the atoms to say: 0 beside 1.50
+    if atoms:
+        scale = scale.narrowed(others)  # how few decimals there are is not for the atoms to say: 0 beside 1.50
     known["scale"] = scale.on_grid(others)
     quantiles = Quantiles.fit(numbers[~atom].repeat(seen[~atom]))
     return Column(kind=label, texts=atoms, quantiles=quantiles, **known)

@@ -11,14 +11,16 @@ texts are numbers.  A discrete column lists its texts in order and a state is an
 
 import warnings
 from dataclasses import dataclass
+from decimal import Decimal
 from textwrap import shorten
 from typing import Any
 
 import numpy as np
 
+from unnoise.data.any_scale import Scale, scale_from_json, scale_to_json
 from unnoise.data.base import BadData
 from unnoise.data.quantiles import Quantiles
-from unnoise.data.scales import Dates, Decimals, Scale
+from unnoise.data.scales import Decimals
 from unnoise.noise import NoiseSource
 
 MISSING = ("", "nan", "NaN")
@@ -72,6 +74,7 @@ class Column:
     blanks: tuple[str, ...] = MISSING  # texts that stand for a missing value
     scale: Scale | None = None  # None where the texts are words
     quantiles: Quantiles | None = None
+    note: str = ""  # what is unclear about it
 
     @property
     def size(self) -> int:
@@ -87,6 +90,11 @@ class Column:
             return f"{head}, ... ({len(self.texts)} in all)" if len(self.texts) > 12 else head
         ends = (self.scale or Decimals(0, None)).write(self.quantiles.values[[0, -1]])
         return f"{ends[0]} ... {ends[1]}"
+
+    @property
+    def form(self) -> str:
+        """How its texts are read, where they may be read otherwise."""
+        return self.scale.said if self.scale is not None else ""
 
     def _find(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """The state (-1: none) and the number of each text: 39 and 39.0 are one number, booleans have no case."""
@@ -113,7 +121,7 @@ class Column:
             raise values.error("but no value of this column was missing before: fill it in, or leave the row out", -1)
         new = states < 0
         if (new & np.isnan(numbers)).any():
-            what = "number" if isinstance(self.scale, Decimals) else "date" if self.scale else "known value"
+            what = self.scale.noun if self.scale else "known value"
             which = int((new & np.isnan(numbers)).argmax())
             raise values.error(f"is no {what} of this column: it holds {self.choices}", which)
         if self.quantiles is not None:
@@ -164,19 +172,19 @@ class Column:
         name = self.scale.arrow() if self.scale is not None else "string"
         if self.scale is None or name != "int64":
             return name
-        own = self.scale.parse(list(self.texts))
-        largest = np.abs(own if self.quantiles is None else np.append(own, self.quantiles.values)).max()
-        return "int64" if largest < 2.0**63 else "double"
+        ends = [] if self.quantiles is None else self.scale.write(self.quantiles.values[[0, -1]])
+        whole = [int(Decimal(text)) for text in self.scale.plain([*self.texts, *ends])]
+        if min(whole) >= -(2**63) and max(whole) < 2**63:
+            return "int64"
+        return "uint64" if min(whole) >= 0 and max(whole) < 2**64 else "string"
 
     def to_json(self) -> dict[str, Any]:
         data: dict[str, Any] = {"name": self.name, "kind": self.kind, "texts": list(self.texts), "missing": self.missing}
         data |= {"blanks": list(self.blanks), "quantiles": self.quantiles and self.quantiles.to_json()}
-        return data | {"scale": self.scale and {"of": type(self.scale).__name__, **vars(self.scale)}}
+        return data | {"scale": scale_to_json(self.scale), "note": self.note}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Column":
-        scale, quantiles = data["scale"] and dict(data["scale"]), data["quantiles"]
-        scale = scale and {"Decimals": Decimals, "Dates": Dates}[scale.pop("of")](**scale)
-        quantiles = quantiles and Quantiles.from_json(quantiles)
+        scale, quantiles = scale_from_json(data["scale"]), data["quantiles"] and Quantiles.from_json(data["quantiles"])
         lists = {"texts": tuple(data["texts"]), "blanks": tuple(data["blanks"])}
         return cls(**{**data, **lists, "scale": scale, "quantiles": quantiles})

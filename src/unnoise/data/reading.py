@@ -35,6 +35,9 @@ class Reading:
     columns: Path | None = None
     """A YAML file with a kind for columns of a table that were misunderstood: `age: number`, `zip: category`, `id: drop`."""
 
+    keep: tuple[str, ...] = ()
+    """Columns of a table that are modelled though they are identifiers or private."""
+
     options: dict[str, str] = field(default_factory=dict)
     """Options of a format that is none of the library's, by name."""
 
@@ -50,6 +53,7 @@ class Reading:
             "--categories": self.categories,
             "--noise": self.noise is not None,
             "--columns": self.columns is not None,
+            "--keep": bool(self.keep),
         }
         return [name for name, yes in said.items() if yes] + [f"--option {name}" for name in self.options]
 

@@ -1,7 +1,9 @@
-"""How texts are numbers: decimals as they were written, and ISO dates.
+"""How texts are numbers: decimals as they were written, whole numbers of any length, and ISO dates.
 
 A scale parses many texts at once (NaN where one does not fit) and writes numbers in the very form it was found in, on the
-grid `start` + k `step` of the numbers it was shown, both in units of the last digit: days at midnight stay so.
+grid `start` + k `step` of the numbers it was shown, both in units of the last digit: days at midnight stay so.  `plain`
+gives texts as typed files read them, and `spelt` such texts in the form of the scale.  Forms that are not as plain as these
+have modules of their own, `written_numbers` and `written_dates`.
 """
 
 import re
@@ -9,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from math import gcd
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,7 +24,7 @@ DATE = re.compile(r"\d{4}-\d\d-\d\d(?:([T ])\d\d:\d\d(:\d\d(?:\.(\d{1,9}))?)?)?(
 _WHOLE_UNIT = {"D": 86_400, "m": 60, "s": 1}
 
 
-def _grid(units: Iterable[int]) -> tuple[int, int]:
+def grid_of(units: Iterable[int]) -> tuple[int, int]:
     """Step and start of the widest grid that all of these lie on."""
     first, step = None, 0
     for unit in units:
@@ -33,7 +35,7 @@ def _grid(units: Iterable[int]) -> tuple[int, int]:
     return (step, (first or 0) % step) if step else (1, 0)
 
 
-def _nearest(unit: Any, step: int, start: int) -> Any:
+def nearest_on(unit: Any, step: int, start: int) -> Any:
     return start + (unit - start + step // 2) // step * step
 
 
@@ -45,6 +47,10 @@ class Decimals:
     most: int | None
     step: int = 1
     start: int = 0
+
+    noun: ClassVar[str] = "number"
+    note: ClassVar[str] = ""
+    said: ClassVar[str] = ""  # of the form, in words
 
     @classmethod
     def understand(cls, texts: list[str], codes: bool = False) -> "Decimals | None":
@@ -65,9 +71,14 @@ class Decimals:
         long = max(lengths) > 15 or largest * 10.0 ** max(lengths) > EXACT  # rounding would not be exact
         return cls(0, None) if long else cls(min(lengths), max(lengths))
 
+    def narrowed(self, texts: list[str]) -> "Decimals":
+        """The same with the decimals of these alone."""
+        found = Decimals.understand(texts, codes=True)
+        return found if found and found.most == self.most else self
+
     def on_grid(self, texts: list[str]) -> "Decimals":
         """The same, on the grid of these numbers."""
-        step, start = (1, 0) if self.most is None else _grid(map(self._units, texts))
+        step, start = (1, 0) if self.most is None else grid_of(map(self._units, texts))
         return replace(self, step=step, start=start)
 
     def _units(self, text: str) -> int:
@@ -89,15 +100,69 @@ class Decimals:
             return [repr(float(v)) for v in values]
         texts = [f"{v:.{self.most}f}" for v in np.round(values, self.most) + 0.0]
         if self.step > 1:
-            near = [_nearest(self._units(text), self.step, self.start) for text in texts]
+            near = [nearest_on(self._units(text), self.step, self.start) for text in texts]
             texts = [f"{Decimal(n).scaleb(-self.most):f}" if self.most else str(n) for n in near]
         if self.least == self.most:
             return texts
         cut = [text.rstrip("0") for text in texts]
         return [c.ljust(c.index(".") + 1 + self.least, "0") if self.least else c.rstrip(".") for c in cut]
 
+    def plain(self, texts: list[str]) -> list[str]:
+        """No space around them, no + before them, no point at their end."""
+        return [text.strip().removeprefix("+").removesuffix(".") for text in texts]
+
+    def spelt(self, texts: list[str]) -> list[str]:
+        return texts
+
     def arrow(self) -> str:
         return "int64" if self.most == 0 else "double"
+
+
+@dataclass(frozen=True)
+class LongIntegers:
+    """Whole numbers beyond what floats hold: the numbers of this scale count from `origin`, and texts are exact."""
+
+    origin: int
+    last: int  # the largest
+    step: int = 1
+    start: int = 0
+
+    noun: ClassVar[str] = "number"
+    note: ClassVar[str] = ""
+    said: ClassVar[str] = ""  # of the form, in words
+
+    @classmethod
+    def understand(cls, texts: list[str], codes: bool = False) -> "LongIntegers | None":
+        """None where a text is no whole number, or is a code and not `codes`, or none is long."""
+        lines = "\n".join(texts)
+        if not re.fullmatch(r"(?:[-+]?\d+\n)*", lines + "\n") or (not codes and _CODE.search(lines)):
+            return None
+        whole = list(map(int, texts))
+        return cls(min(whole), max(whole)) if max(map(abs, whole)) > EXACT else None
+
+    def narrowed(self, texts: list[str]) -> "LongIntegers":
+        return self
+
+    def on_grid(self, texts: list[str]) -> "LongIntegers":
+        step, start = grid_of(int(text) - self.origin for text in texts)
+        return replace(self, step=step, start=start)
+
+    def parse(self, texts: list[str]) -> np.ndarray:
+        parsed = [float(Decimal(text.strip()) - self.origin) if NUMBER.fullmatch(text) else np.nan for text in texts]
+        return np.array(parsed, dtype=np.float64)
+
+    def write(self, values: np.ndarray) -> list[str]:
+        near = [self.origin + nearest_on(round(v), self.step, self.start) for v in values.tolist()]
+        return [str(min(whole, self.last)) for whole in near]
+
+    def plain(self, texts: list[str]) -> list[str]:
+        return [text.strip().removeprefix("+") for text in texts]
+
+    def spelt(self, texts: list[str]) -> list[str]:
+        return texts
+
+    def arrow(self) -> str:
+        return "int64"
 
 
 def _moments(texts: list[str], unit: str) -> np.ndarray:
@@ -121,6 +186,10 @@ class Dates:
     step: int = 1
     start: int = 0
 
+    noun: ClassVar[str] = "date"
+    note: ClassVar[str] = ""
+    said: ClassVar[str] = ""  # of the form, in words
+
     @classmethod
     def understand(cls, texts: list[str]) -> "Dates | None":
         scale = cls.form(texts[0]) if texts else None
@@ -134,7 +203,7 @@ class Dates:
 
     def on_grid(self, texts: list[str]) -> "Dates":
         """The same, on the grid of these dates."""
-        step, start = _grid(self.parse(texts).astype(np.int64).tolist())
+        step, start = grid_of(self.parse(texts).astype(np.int64).tolist())
         return replace(self, step=step, start=start)
 
     def alike(self, texts: list[str]) -> bool:
@@ -162,11 +231,20 @@ class Dates:
 
     def write(self, values: np.ndarray) -> list[str]:
         name, step = self._base
-        near = _nearest(np.round(values).astype(np.int64), self.step, self.start)
+        near = nearest_on(np.round(values).astype(np.int64), self.step, self.start)
         ticks = (near * step).astype(f"datetime64[{name}]")
         length = {"D": 10, "m": 16, "s": 19}[self.unit] + (1 + self.digits if self.digits else 0)
         texts = [text[:length] for text in np.datetime_as_string(ticks).tolist()]
         return [text.replace("T", self.separator) + self.zone for text in texts] if self.separator else texts
+
+    def narrowed(self, texts: list[str]) -> "Dates":
+        return self
+
+    def plain(self, texts: list[str]) -> list[str]:
+        return texts
+
+    def spelt(self, texts: list[str]) -> list[str]:
+        return texts
 
     def arrow(self) -> str:
         if self.unit == "D":
@@ -175,6 +253,3 @@ class Dates:
             return "string"
         size = "ms" if self.digits <= 3 else "us" if self.digits <= 6 else "ns"
         return f"timestamp[{size}{', UTC' if self.zone else ''}]"
-
-
-Scale = Decimals | Dates

@@ -4,17 +4,18 @@ All categorical columns share one leaf, `categories`, one coordinate each, under
 Gaussian leaf of its own, since a leaf at time 0 is how one conditions on a column.  A continuous column with missing values,
 or with single values that hold a share of the rows, also has a coordinate in `categories`, which says when to read it.
 
+Identifiers and private texts stand beside the model (`LeftOut`): samples get new ones, or empty cells.
+
 Every value passes through text: a typed column is cast to text on reading and back to its type on writing.
 Scores are float32: a number comes back exactly where its column has up to about 10^6 steps from end to end, or 2000 values.
 """
 
-import base64
 import csv
 import io
 import re
 import warnings
-from dataclasses import dataclass
-from decimal import Decimal
+import zlib
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import log, pi
 from pathlib import Path
@@ -25,28 +26,30 @@ import torch
 from torch import Tensor, nn
 
 from unnoise.data.base import BadData, Format, Line
-from unnoise.data.column_kinds import column_kind
 from unnoise.data.columns import MISSING, Column, Texts
 from unnoise.data.files import write_bytes
+from unnoise.data.header import column_names
+from unnoise.data.kinds_file import kinds_yaml
+from unnoise.data.left_out import LeftOut
 from unnoise.data.reading import Reading
 from unnoise.data.registry import register_format
 from unnoise.data.table_files import (
     SUFFIXES,
+    TextTable,
     Written,
     any_texts,
     arrow_library,
-    arrow_type,
     check_names,
-    glance,
     levels_of,
     overrides,
-    pandas_types,
-    quoted,
     read_parquet,
     read_text,
     table_suffix,
     texts_of,
 )
+from unnoise.data.text_encoding import FALLBACK
+from unnoise.data.typed_columns import arrow_type, is_text, packed_schema, typed, unpacked_schema
+from unnoise.data.understanding import notes, understand
 from unnoise.processes import Gaussian, Masking, Process, Product
 from unnoise.shapes import AnyState, Bool, Float, Tree
 from unnoise.spaces import Euclidean, Finite, ProductSpace, Space
@@ -79,11 +82,14 @@ class Table(Format):
     separator: str = ","
     encoding: str = "utf-8"
     dropped: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    header: bool = True  # whether a text file names the columns
+    remarks: tuple[str, ...] = ()  # what was found out about the file as a whole
 
     kind = "table"
     suffix = ".csv"
     suffixes = SUFFIXES
-    options = {"--encoding": "tables", "--columns": "tables"}
+    options = {"--encoding": "tables", "--columns": "tables", "--keep": "tables"}
 
     @classmethod
     def taken(cls, path: Path, how: Reading) -> tuple[str, tuple[str, ...]]:
@@ -91,37 +97,67 @@ class Table(Format):
 
     @classmethod
     def read(cls, path: Path, how: Reading) -> tuple["Table", Tree]:
-        return cls.fit(path, overrides(how.columns), how.encoding)
+        return cls.fit(path, overrides(how.columns), how.encoding, how.keep)
 
     @classmethod
-    def fit(cls, path: Path | str, overrides: dict[str, Any] | None = None, encoding: str = "utf-8") -> tuple["Table", Tree]:
-        """The format of a file and its states.  `overrides`: {column: "drop", a kind, or {"kind": ..., ...}}."""
-        path, overrides = Path(path), {str(name): wish for name, wish in (overrides or {}).items()}
+    def fit(
+        cls,
+        path: Path | str,
+        overrides: dict[str, Any] | None = None,
+        encoding: str = "utf-8",
+        keep: tuple[str, ...] = (),
+    ) -> tuple["Table", Tree]:
+        """The format of a file and its states.
+
+        `overrides`: {column: "drop", a kind, or {"kind": ..., ...}}.  `keep`: columns to be modelled though they are
+        identifiers or private.
+        """
+        path = Path(path)
         if table_suffix(path) == ".parquet":
-            return cls._fit(read_parquet(path), str(path), overrides, typed=True)
-        table, separator = read_text(path, encoding)
-        return cls._fit(table, str(path), overrides, typed=False, separator=separator, encoding=encoding)
+            return cls.of_arrow(read_parquet(path), overrides, str(path), keep)
+        table, separator, found, header = read_text(path, encoding)
+        remarks = []
+        if found in FALLBACK and not encoding.lower().startswith(found):
+            remarks.append(f"the text is not {encoding}: read as {found}, to overrule it use --encoding")
+        if not header:
+            remarks.append(f"the first row holds values, not names: the columns are called {column_names(1)[0]}, ...")
+        settings = {"separator": separator, "encoding": found, "header": header, "remarks": tuple(remarks)}
+        return cls._fit(table, str(path), overrides, keep, typed=False, **settings)
 
     @classmethod
-    def _fit(cls, table: Any, where: str, overrides: dict[str, Any], typed: bool, **settings: str) -> tuple["Table", Tree]:
-        pa = arrow_library()
-        if unknown := [name for name in overrides if name not in table.column_names]:
-            raise BadData(
-                f"{where}: the overrides name {unknown[0]!r}, but the columns are {table.column_names}: correct it"
-            )
+    def of_arrow(
+        cls, table: Any, overrides: dict[str, Any] | None = None, where: str = "the table", keep: tuple[str, ...] = ()
+    ) -> tuple["Table", Tree]:
+        """The format of a pyarrow.Table and its states; what is drawn has its types.  `where`: what to call it."""
+        check_names(table.column_names, where)
+        if table.num_rows == 0:
+            raise BadData(f"{where}: has columns but no rows: add rows")
+        return cls._fit(table, where, overrides, keep, typed=True)
+
+    @classmethod
+    def _fit(
+        cls, table: Any, where: str, wished: dict[str, Any] | None, keep: tuple[str, ...], typed: bool, **settings: Any
+    ) -> tuple["Table", Tree]:
+        overrides = {str(name): wish for name, wish in (wished or {}).items()}
+        for said, told in (("overrides name", overrides), ("columns to keep are", keep)):
+            if unknown := [name for name in told if name not in table.column_names]:
+                raise BadData(f"{where}: the {said} {unknown[0]!r}, but the columns are {table.column_names}: correct it")
         dropped = tuple(name for name in table.column_names if overrides.get(name) in ("drop", {"kind": "drop"}))
         names = [name for name in table.column_names if name not in dropped]
         if not names:
             raise BadData(f"{where}: every column is dropped: keep at least one")
         wishes = {name: overrides.get(name, levels_of(table[name])) for name in names}
-        for name in names:
-            glance(table[name], name, where, wishes[name])
         texts = {name: texts_of(table[name], name, where) for name in names}
-        columns = tuple(column_kind(texts[name], wishes[name]) for name in names)
-        types = [table.schema.field(c.name).type if typed else arrow_type(pa, c.arrow()) for c in columns]
-        schema = pa.schema(list(zip(names, types, strict=True)), metadata=pandas_types(table.schema, names))
-        packed = base64.b64encode(schema.serialize().to_pybytes()).decode()
-        made = cls(columns, packed, dropped=dropped, **settings)
+        found = understand(texts, wishes, keep)
+        columns = tuple(column for column in found if isinstance(column, Column))
+        left_out = tuple(column for column in found if isinstance(column, LeftOut))
+        if not columns:
+            said = "; ".join(f"{column.name!r} is {column.kind} ({column.what})" for column in left_out)
+            raise BadData(f"{where}: no column is left to model, {said}: keep one with --keep")
+        types = {name: table.schema.field(name).type for name in names}
+        if not typed:
+            types |= {column.name: arrow_type(column.arrow()) for column in columns}
+        made = cls(columns, packed_schema(types, table.schema), dropped=dropped, left_out=left_out, **settings)
         return made, made._encode(texts, "refuse")
 
     @property
@@ -148,7 +184,25 @@ class Table(Format):
         return Product(**discrete, **{leaf: Gaussian((1,)) for leaf in self.leaves})
 
     def lines(self) -> list[Line]:
-        return [_line(column, column in self.coordinates) for column in self.columns]
+        return [
+            Line(column.name, column.kind, column.values, "left out")
+            if isinstance(column, LeftOut)
+            else _line(column, column in self.coordinates)
+            for column in self.in_order
+        ]
+
+    @property
+    def in_order(self) -> list[Column | LeftOut]:
+        """All columns as they stand in the file, those beside the model too."""
+        known: dict[str, Column | LeftOut] = {column.name: column for column in self.columns}
+        known |= {column.name: column for column in self.left_out}
+        return [known[name] for name in unpacked_schema(self.schema).names]
+
+    def notes(self) -> list[str]:
+        return [*self.remarks, *notes(self.in_order)]
+
+    def kinds(self) -> str:
+        return kinds_yaml(self.in_order, self.dropped, self.notes())
 
     def training(self, preset: str, on_cpu: bool) -> dict[str, Any]:
         return {"batch_size": 256 if on_cpu else 2048, "start": "law"}
@@ -192,9 +246,20 @@ class Table(Format):
         names = [column.name for column in self.columns]
         if lost := [name for name in names if name not in table.column_names]:
             raise BadData(f"{where}: lacks the column {lost[0]!r}: it needs {names}")
-        if extra := [name for name in table.column_names if name not in (*names, *self.dropped)]:
+        if extra := [name for name in table.column_names if name not in (*names, *self._beside)]:
             raise BadData(f"{where}: has the unknown column {extra[0]!r}: leave it out, the columns are {names}")
-        return self._encode({name: texts_of(table[name], name, where) for name in names}, unseen)
+        return self._encode({column.name: self._texts(table, column, where) for column in self.columns}, unseen)
+
+    @property
+    def _beside(self) -> list[str]:
+        return [*self.dropped, *(column.name for column in self.left_out)]
+
+    def _texts(self, table: Any, column: Column, where: str) -> Texts:
+        """The texts of a column, those of a typed one in the form of this format."""
+        texts = texts_of(table[column.name], column.name, where)
+        if column.scale is None or is_text(table[column.name].type):
+            return texts
+        return replace(texts, distinct=column.scale.spelt(texts.distinct))
 
     def _encode(self, texts: dict[str, Texts], unseen: str) -> Tree:
         if unseen not in ("refuse", "nearest"):
@@ -225,33 +290,26 @@ class Table(Format):
             result[column.name] = column.decode(state, score)
         return result
 
+    def _cells(self, x: AnyState) -> dict[str, list[str | None]]:
+        """All columns in their order, those beside the model made anew or empty: a function of the first row and the number
+        of rows, so that more samples of a seed begin like fewer of them."""
+        cells = self._decode(x)
+        first = b"".join(x[leaf][:1].contiguous().cpu().numpy().tobytes() for leaf in sorted(x))
+        for column in self.left_out:
+            seed = zlib.crc32(column.name.encode(), zlib.crc32(first))
+            cells[column.name] = column.cells(batch_size(x), seed)
+        return {column.name: cells[column.name] for column in self.in_order}
+
     def arrow(self, x: AnyState) -> Any:
         """States as a pyarrow.Table with the types of the file."""
-        return self._arrow(self._decode(x))
+        return self._arrow(self._cells(x))
 
     def _arrow(self, cells: dict[str, list[str | None]]) -> Any:
         pa = arrow_library()
-        schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(self.schema)))
-        arrays = []
-        for column, texts, field in zip(self.columns, cells.values(), schema, strict=True):
-            kind = field.type
-            values = kind.value_type if pa.types.is_dictionary(kind) and column.quantiles is not None else kind
-            if pa.types.is_integer(values):
-                signed = not pa.types.is_unsigned_integer(values)
-                texts = [text and _whole(text, values.bit_width, signed) for text in texts]
-            elif pa.types.is_floating(values):
-                texts = [text and _plain(text) for text in texts]
-            elif pa.types.is_date(values):
-                texts = [text and text[:10] for text in texts]
-            words = pa.array(texts, pa.string())
-            if pa.types.is_dictionary(kind) and column.quantiles is None:
-                known = pa.array(column.texts, pa.string())
-                codes = pa.compute.index_in(words, known).cast(kind.index_type)
-                words = pa.DictionaryArray.from_arrays(codes, known.cast(kind.value_type), ordered=kind.ordered)
-            elif pa.types.is_dictionary(kind):
-                words = words.cast(kind.value_type).dictionary_encode()
-            arrays.append(words.cast(kind))
-        return pa.Table.from_arrays(arrays, schema=schema)
+        schema, known = unpacked_schema(self.schema), {column.name: column for column in self.columns}
+        fields = [schema.field(name) for name in cells]
+        arrays = [typed(cells[field.name], field.type, known.get(field.name)) for field in fields]
+        return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=schema.metadata))
 
     def frame(self, x: AnyState) -> Any:
         """States as a pandas.DataFrame; whole numbers and booleans that can be missing get pandas' nullable types."""
@@ -262,8 +320,9 @@ class Table(Format):
         nullable |= {f"u{name}": getattr(pd, f"UI{str(kind)[1:]}Dtype")() for name, kind in nullable.items()}
         nullable["bool"] = pd.BooleanDtype()
         series = {}
-        for column, values in zip(self.columns, table.columns, strict=True):
-            mapper = (lambda kind: nullable.get(str(kind))) if column.missing is not None else None
+        for column, values in zip(self.in_order, table.columns, strict=True):
+            gaps = isinstance(column, Column) and column.missing is not None
+            mapper = (lambda kind: nullable.get(str(kind))) if gaps or values.null_count else None
             series[column.name] = values.to_pandas(types_mapper=mapper, date_as_object=False)
         return pd.DataFrame(series)
 
@@ -272,11 +331,11 @@ class Table(Format):
         table_suffix(path)
 
     def write(self, x: AnyState, path: Path | str) -> None:
-        self._write(self._decode(x), Path(path))
+        self._write(self._cells(x), Path(path))
 
     def write_given(self, x: AnyState, assignments: dict[str, str], path: Path) -> None:
         """States drawn given columns, whose values are written to the last digit: scores are float32."""
-        cells = self._decode(x)
+        cells = self._cells(x)
         for name, text in assignments.items():
             self._keep(cells, name, [str(text)] * len(cells[name]))
         self._write(cells, Path(path))
@@ -303,19 +362,17 @@ class Table(Format):
         for name, drawn in texts.items():
             place = table.column_names.index(name) if name in known else len(written.lines[0][0])
             gaps = [cell is None for cell in known[name]] if name in known else [True] * len(drawn)
-            for (fields, _), text, gap in zip(written.lines, [name, *drawn], [name not in known, *gaps], strict=True):
-                if gap:
-                    fields[place : place + 1] = [quoted(text, written.separator)]
-        write_bytes(path, written.text().encode(self.encoding))
+            written.put(place, name, drawn, gaps, name not in known)
+        write_bytes(path, written.raw())
 
     def _written(self, table: Any, texts: dict[str, list[str]], source: Path, path: Path) -> Written:
         """The columns of `source` as they are to stand in the text file `path`, gaps and all."""
         if table_suffix(source) == ".parquet":
             columns = {name: texts[name] if name in texts else any_texts(table[name]) for name in table.column_names}
-            written = Written.anew(columns, self.separator)
+            written = Written.anew(columns, self.separator, self.encoding, self.header)
         else:
             columns = {name: any_texts(table[name]) for name in table.column_names}
-            written = Written.read(source, self.encoding, columns)
+            written = Written.read(source, self.encoding, columns, self._text(source).header)
         own = self.separator if table_suffix(source) == ".tsv" else written.separator
         return written.separated("\t" if table_suffix(path) == ".tsv" else own)
 
@@ -331,14 +388,15 @@ class Table(Format):
         if suffix == ".parquet":
             raw = _parquet(self._arrow(cells))
         else:
-            blanks = [column.missing or "" for column in self.columns]
+            blanks = [column.blank if isinstance(column, LeftOut) else column.missing or "" for column in self.in_order]
             filled = [
                 [blank if text is None else text for text in column]
                 for column, blank in zip(cells.values(), blanks, strict=True)
             ]
             stream = io.StringIO(newline="")
             writer = csv.writer(stream, delimiter="\t" if suffix == ".tsv" else self.separator, lineterminator="\n")
-            writer.writerow(cells)
+            if self.header:
+                writer.writerow(cells)
             writer.writerows(zip(*filled, strict=True))
             raw = stream.getvalue().encode(self.encoding)
         write_bytes(path, raw)
@@ -416,16 +474,21 @@ class Table(Format):
         return parts
 
     def _read(self, path: Path) -> Any:
-        return read_parquet(path) if table_suffix(path) == ".parquet" else read_text(path, self.encoding)[0]
+        return read_parquet(path) if table_suffix(path) == ".parquet" else self._text(path).table
+
+    def _text(self, path: Path) -> TextTable:
+        return read_text(path, self.encoding, self.header)
 
     def _known(self, table: Any, path: Path, mark: str | None) -> dict[str, list[str | None]]:
         """The texts of a file's columns, None where there is a gap."""
-        blanks = {column.name: column.blanks for column in self.columns}
+        own = {column.name: column for column in self.columns}
         columns = {}
         for name in table.column_names:
-            if name not in self.dropped:
-                texts = texts_of(table[name], name, str(path))  # a typed cell as `fit` reads it
-                texts = texts.without((*blanks.get(name, MISSING), *([] if mark is None else [mark])))
+            if name not in self._beside:
+                known = name in own
+                texts = self._texts(table, own[name], str(path)) if known else texts_of(table[name], name, str(path))
+                blanks = own[name].blanks if known else MISSING
+                texts = texts.without((*blanks, *([] if mark is None else [mark])))
                 columns[name] = np.array([*texts.distinct, None], dtype=object)[texts.index].tolist()
         return columns
 
@@ -435,25 +498,18 @@ class Table(Format):
             "separator": self.separator,
             "encoding": self.encoding,
             "dropped": list(self.dropped),
+            "left_out": [column.to_json() for column in self.left_out],
+            "header": self.header,
+            "remarks": list(self.remarks),
         }
         return {"columns": [column.to_json() for column in self.columns], **plain}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Table":
         columns = tuple(map(Column.from_json, data["columns"]))
-        return cls(**{**data, "columns": columns, "dropped": tuple(data["dropped"])})
-
-
-def _plain(text: str) -> str:
-    """A number as arrow reads it: no space around it, no + before it, no point at its end."""
-    return text.strip().removeprefix("+").removesuffix(".")
-
-
-def _whole(text: str, bits: int, signed: bool) -> str:
-    """A whole number as arrow reads it, 39 where it is written 39.0, within the range of its type."""
-    number = Decimal(text.strip())
-    least, most = -(2 ** (bits - 1)) if signed else 0, 2 ** (bits - signed) - 1
-    return str(min(max(int(number), least), most)) if number == int(number) else text
+        left_out = tuple(map(LeftOut.from_json, data.get("left_out", [])))
+        lists = {"dropped": tuple(data["dropped"]), "remarks": tuple(data.get("remarks", []))}
+        return cls(**{**data, **lists, "columns": columns, "left_out": left_out})
 
 
 def _parquet(table: Any) -> bytes:
@@ -469,6 +525,7 @@ def _line(column: Column, listed: bool) -> Line:
         values = f"constant: {values}"
     elif column.quantiles is not None and column.texts:
         values += f"; apart: {', '.join(column.texts)}"
+    values += f"; {form}" if (form := column.form) else ""
     values += "; or missing" if column.missing is not None else ""
     process = "masking" if column.quantiles is None else "Gaussian and masking" if listed else "Gaussian"
     return Line(column.name, column.kind, values, process)

@@ -2,33 +2,22 @@
 
 import csv
 import io
-import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from unnoise.data.base import BadData
-from unnoise.data.column_kinds import FEW, MANY, column_kind
+from unnoise.data.column_kinds import FEW
 from unnoise.data.columns import Texts
 from unnoise.data.files import read_bytes, separator_of, suffix_of, without_blanks
-from unnoise.data.scales import Dates, Decimals
+from unnoise.data.header import ROWS, column_names, has_header
+from unnoise.data.text_encoding import decoded
+from unnoise.data.typed_columns import arrow_library
 
-GLANCE = 200_000  # rows that are looked at first, so that a hopeless column fails before the rest is worked on
 SUFFIXES = (".csv", ".tsv", ".parquet")
-
-
-def arrow_library() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.compute
-        import pyarrow.csv
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError("tables need pyarrow: pip install 'unnoise[all]'") from error
-    return pyarrow
 
 
 def overrides(path: Path | None) -> dict[str, Any] | None:
@@ -55,39 +44,52 @@ def table_suffix(path: Path) -> str:
     return suffix
 
 
-def _text(raw: bytes, path: Path, encoding: str) -> str:
-    """The text of a file, from its header."""
-    plain = encoding.lower() in ("utf-8", "utf8")
-    raw = raw.removeprefix(b"\xef\xbb\xbf") if plain else raw
-    strange = sum(byte < 9 or 13 < byte < 32 for byte in raw[:4096])
-    if plain and (b"\0" in raw or strange > 0.02 * len(raw[:4096])):
-        raise BadData(f"{path}: holds binary data, not text: pass a CSV, TSV or Parquet file, or set the encoding (utf-16?)")
-    try:
-        text = raw.decode(encoding)
-    except UnicodeDecodeError as error:
-        where = f"byte {error.start} (0x{raw[error.start]:02x})"
-        raise BadData(f"{path}: {where} is not {encoding}: set the encoding, such as latin-1") from error
-    except LookupError as error:
-        raise BadData(f"{path}: there is no encoding '{encoding}': use one such as utf-8 or latin-1") from error
+def _text(raw: bytes, path: Path, encoding: str) -> tuple[str, str]:
+    """The text of a file, from its header, and its encoding."""
+    text, encoding = decoded(raw, str(path), encoding)
     if not text.strip():
         raise BadData(f"{path}: the file is empty: it needs a header and rows")
-    return without_blanks(text)
+    return without_blanks(text), encoding
+
+
+class TextTable(NamedTuple):
+    """What a text file holds, and how it is written."""
+
+    table: Any  # an arrow table of text columns
+    separator: str
+    encoding: str
+    header: bool  # whether it names its columns
 
 
 def _separator(path: Path, text: str) -> str:
     return "\t" if table_suffix(path) == ".tsv" else separator_of(text)
 
 
-def read_text(path: Path, encoding: str) -> tuple[Any, str]:
-    """Text columns as an arrow table, and the separator."""
-    pa = arrow_library()
-    text = _text(read_bytes(path), path, encoding)
+def read_text(path: Path, encoding: str, header: bool | None = None) -> TextTable:
+    """A text file; without a header its columns are column_1, ...  `header`: whether it has one, where that is known."""
+    text, encoding = _text(read_bytes(path), path, encoding)
     separator = _separator(path, text)
     raw = text.encode()
     names = next(csv.reader(io.TextIOWrapper(io.BytesIO(raw), "utf-8", newline=""), delimiter=separator))
-    check_names(names, path)
-    if all(Decimals.understand([name]) for name in names):
-        raise BadData(f"{path}: the first row holds numbers, not column names: add a header")
+    own = column_names(len(names))
+    if header is False and names == own:  # this one has it
+        header = True
+    table = _read_csv(raw, path, separator, own)
+    if header is None:
+        header = table.num_rows < 2 or has_header(names, [column[1:ROWS].to_pylist() for column in table.columns])
+    if header:
+        check_names(names, path)
+        table = table.slice(1).rename_columns(names)
+    if table.num_rows == 0:
+        raise BadData(f"{path}: has a header but no rows: add rows")
+    if raw.count(b'"') % 2 and any("\n" in column[-1].as_py() for column in table.columns):
+        raise BadData(f"{path}: row {table.num_rows} opens a quote that nothing closes: close it")
+    return TextTable(table, separator, encoding, header)
+
+
+def _read_csv(raw: bytes, path: Path, separator: str, names: list[str]) -> Any:
+    """Text columns as an arrow table, the header as its first row."""
+    pa = arrow_library()
     ragged: list[Any] = []
 
     def keep(row: Any) -> str:
@@ -97,7 +99,7 @@ def read_text(path: Path, encoding: str) -> tuple[Any, str]:
     try:
         table = pa.csv.read_csv(
             io.BytesIO(raw),
-            read_options=pa.csv.ReadOptions(use_threads=False, block_size=1 << 24),
+            read_options=pa.csv.ReadOptions(use_threads=False, block_size=1 << 24, column_names=names),
             parse_options=pa.csv.ParseOptions(
                 delimiter=separator, newlines_in_values=True, ignore_empty_lines=len(names) > 1, invalid_row_handler=keep
             ),
@@ -112,11 +114,7 @@ def read_text(path: Path, encoding: str) -> tuple[Any, str]:
         row = ragged[0]
         found = f"row {row.number - 1} has {row.actual_columns} fields, the header has {row.expected_columns}"
         raise BadData(f"{path}: {found}: correct the row (a text with '{separator}' inside needs quotes)")
-    if table.num_rows == 0:
-        raise BadData(f"{path}: has a header but no rows: add rows")
-    if raw.count(b'"') % 2 and any("\n" in column[-1].as_py() for column in table.columns):
-        raise BadData(f"{path}: row {table.num_rows} opens a quote that nothing closes: close it")
-    return table, separator
+    return table
 
 
 @dataclass(frozen=True)
@@ -126,17 +124,20 @@ class Written:
     head: str
     separator: str
     lines: list[tuple[list[str], str]]
+    encoding: str
+    header: bool = True  # whether the first line names the columns
 
     @classmethod
-    def anew(cls, columns: dict[str, list[str]], separator: str) -> "Written":
-        rows = [list(columns), *zip(*columns.values(), strict=True)]
-        return cls("", separator, [([quoted(cell, separator) for cell in row], "\n") for row in rows])
+    def anew(cls, columns: dict[str, list[str]], separator: str, encoding: str, header: bool = True) -> "Written":
+        rows = [*([list(columns)] if header else []), *zip(*columns.values(), strict=True)]
+        lines = [([quoted(cell, separator) for cell in row], "\n") for row in rows]
+        return cls("", separator, lines, encoding, header)
 
     @classmethod
-    def read(cls, path: Path, encoding: str, columns: dict[str, list[str]]) -> "Written":
+    def read(cls, path: Path, encoding: str, columns: dict[str, list[str]], header: bool = True) -> "Written":
         """`columns`: what arrow reads in it.  Should that not be what is found here, they are written anew."""
         raw = read_bytes(path)
-        text = _text(raw, path, encoding)
+        text, encoding = _text(raw, path, encoding)
         separator = _separator(path, text)
         body, end = f"[^{separator}\r\n]*", r"[\r\n]+" if len(columns) > 1 else r"\r\n|\r|\n"  # a blank line may be a row
         lines, fields = [], []
@@ -146,19 +147,28 @@ class Written:
                 lines.append((fields, field[2]))
                 fields = []
         lines = lines[:-1] if lines[-1] == ([""], "") else lines  # what follows the last end
-        if [tuple(map(_unquoted, line)) for line, _ in lines] != [tuple(columns), *zip(*columns.values(), strict=True)]:
-            return cls.anew(columns, separator)
-        return cls(raw.decode(encoding).removesuffix(text), separator, lines)
+        rows = [*([tuple(columns)] if header else []), *zip(*columns.values(), strict=True)]
+        if [tuple(map(_unquoted, line)) for line, _ in lines] != rows:
+            return cls.anew(columns, separator, encoding, header)
+        return cls(raw.decode(encoding).removesuffix(text), separator, lines, encoding, header)
 
     def separated(self, separator: str) -> "Written":
         """The same with another separator."""
         if separator == self.separator:
             return self
         lines = [([quoted(_unquoted(field), separator) for field in fields], end) for fields, end in self.lines]
-        return Written(self.head, separator, lines)
+        return replace(self, separator=separator, lines=lines)
 
-    def text(self) -> str:
-        return self.head + "".join(self.separator.join(fields) + end for fields, end in self.lines)
+    def put(self, place: int, name: str, cells: list[str], gaps: list[bool], new: bool) -> None:
+        """Cells where there are gaps; a `new` column is named as well, where columns are."""
+        named = [(name, new)] if self.header else []
+        for (fields, _), (text, gap) in zip(self.lines, [*named, *zip(cells, gaps, strict=True)], strict=True):
+            if gap:
+                fields[place : place + 1] = [quoted(text, self.separator)]
+
+    def raw(self) -> bytes:
+        text = self.head + "".join(self.separator.join(fields) + end for fields, end in self.lines)
+        return text.encode(self.encoding)
 
 
 def _unquoted(field: str) -> str:
@@ -226,21 +236,6 @@ def texts_of(column: Any, name: str, where: str) -> Texts:
     return Texts(name, coded.dictionary.to_pylist(), coded.indices.fill_null(-1).to_numpy().astype(np.int64), where)
 
 
-def glance(column: Any, name: str, where: str, wish: Any) -> None:
-    """Raises what `understand` will, from the first rows alone, where these hold too many categories already."""
-    if len(column) > GLANCE:
-        values = texts_of(column[:GLANCE], name, where)
-        some = values.distinct[-1000:]
-        if len(values.distinct) > MANY and not (Decimals.understand(some) or Dates.understand(some)):
-            column_kind(values, wish)
-
-
-def arrow_type(pa: Any, name: str) -> Any:
-    """An arrow type by the name a column gives it."""
-    match = re.fullmatch(r"timestamp\[(\w+)(?:, (\w+))?\]", name)
-    return pa.timestamp(match[1], match[2]) if match else pa.type_for_alias(name)
-
-
 def levels_of(column: Any) -> dict[str, Any] | None:
     """The kind of a column of pandas categories, with its levels in their order."""
     types = arrow_library().types
@@ -250,12 +245,3 @@ def levels_of(column: Any) -> dict[str, Any] | None:
     if len(levels) > FEW or levels.null_count:
         return None
     return {"kind": "ordinal" if column.type.ordered else "category", "order": levels.cast("string").to_pylist()}
-
-
-def pandas_types(schema: Any, names: list[str]) -> dict[str, str] | None:
-    """What a Parquet file says of the pandas types of these columns, without the index of its rows."""
-    if b"pandas" not in (schema.metadata or {}):
-        return None
-    said = json.loads(schema.metadata[b"pandas"])
-    columns = [column for column in said["columns"] if column["name"] in names]
-    return {"pandas": json.dumps({**said, "columns": columns, "index_columns": []})}

@@ -46,7 +46,7 @@ def _(format: Table, study: Study) -> dict[str, Any]:
 
 def _frame(format: Table, x: Tree) -> Any:
     """States as a frame; texts that are numbers or dates to the model, such as dates with a zone, are numbers here."""
-    frame = format.frame(x)
+    frame = format.frame(x)[[column.name for column in format.columns]]  # without what stands beside the model
     for column in format.columns:
         values = frame[column.name]
         if column.scale is not None and not tables.is_number(values):

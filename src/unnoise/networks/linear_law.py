@@ -52,8 +52,8 @@ class LinearLaw:
     def check(self, numbers: int, sizes: list[int]) -> None:
         if len(self.mean) != numbers or list(self.sizes) != list(sizes):
             raise ValueError(
-                f"the law has {len(self.mean)} numbers and labels of the sizes {list(self.sizes)}, the process {numbers} and "
-                f"{sizes}: fit it to this data"
+                f"the law has {len(self.mean)} numbers and labels of the sizes {list(self.sizes)}, the process {numbers} "
+                f"and {sizes}: fit it to this data"
             )
 
     def to_json(self) -> dict[str, Any]:
