@@ -55,6 +55,7 @@ class Format(ABC):
     kind: ClassVar[str]  # its name in the registry and in saved runs
     suffix: ClassVar[str]  # of the files it writes unless told otherwise, such as ".csv"
     suffixes: ClassVar[tuple[str, ...]] = ()  # of the files that it recognises by name, gzipped or not
+    folders: ClassVar[bool] = False  # whether a folder may be of this format: then `recognises` is asked of folders too
     options: ClassVar[Mapping[str, str]] = {}  # the options of reading that it takes, "--noise" or "--option size", each
     # with what of its data it is for
 

@@ -1,4 +1,4 @@
-"""Tables: a CSV, TSV or Parquet file as states of a product space, and states as such a file.
+"""Tables: a CSV, TSV, JSON-lines, Excel or Parquet file as states of a product space, and states as such a file.
 
 All categorical columns share one leaf, `categories`, one coordinate each, under masking noise.  Every continuous column is a
 Gaussian leaf of its own, since a leaf at time 0 is how one conditions on a column.  A continuous column with missing values,
@@ -13,7 +13,7 @@ import csv
 import io
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from math import log, pi
@@ -24,14 +24,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from unnoise.data.base import BadData, Format, Line
+from unnoise.data import json_lines, sheets  # noqa: F401  (they register themselves)
+from unnoise.data.base import BY_CONTENT, BY_NAME, NO, BadData, Format, Line
 from unnoise.data.column_kinds import column_kind
 from unnoise.data.columns import MISSING, Column, Texts
 from unnoise.data.files import write_bytes
-from unnoise.data.reading import Reading
+from unnoise.data.parquet_files import is_parquet_folder
+from unnoise.data.reading import Reading, suffix_of
 from unnoise.data.registry import register_format
 from unnoise.data.table_files import (
-    SUFFIXES,
     Written,
     any_texts,
     arrow_library,
@@ -42,11 +43,10 @@ from unnoise.data.table_files import (
     overrides,
     pandas_types,
     quoted,
-    read_parquet,
     read_text,
-    table_suffix,
     texts_of,
 )
+from unnoise.data.table_kinds import TEXT, TYPED, table_suffix
 from unnoise.processes import Gaussian, Masking, Process, Product
 from unnoise.shapes import AnyState, Bool, Float, Tree
 from unnoise.spaces import Euclidean, Finite, ProductSpace, Space
@@ -79,31 +79,59 @@ class Table(Format):
     separator: str = ","
     encoding: str = "utf-8"
     dropped: tuple[str, ...] = ()
+    form: dict[str, Any] = field(default_factory=dict)  # of the file it was read from: its suffix, a sheet, nested keys
 
     kind = "table"
-    suffix = ".csv"
-    suffixes = SUFFIXES
-    options = {"--encoding": "tables", "--columns": "tables"}
+    suffixes = (*TEXT, *TYPED)
+    folders = True
+    options = {"--encoding": "tables", "--columns": "tables", "--option sheet": "spreadsheets"}
+
+    @property
+    def suffix(self) -> str:  # type: ignore[override]
+        """That of the file it was read from."""
+        return str(self.form.get("suffix", ".csv"))
+
+    def shown_suffix(self) -> str:
+        """Of a text that people can read."""
+        return self.suffix if self.suffix in (*TEXT, ".jsonl") else ".csv"
+
+    @classmethod
+    def recognises(cls, path: Path, how: Reading) -> int:
+        """By name; but JSON lines may be those of another format that names their suffix."""
+        if path.is_dir():
+            return BY_CONTENT if is_parquet_folder(path) else NO
+        sure = BY_CONTENT if suffix_of(path) in (".jsonl", ".ndjson") else BY_NAME
+        return sure if suffix_of(path) in (*TEXT, *TYPED) else NO
 
     @classmethod
     def taken(cls, path: Path, how: Reading) -> tuple[str, tuple[str, ...]]:
-        return "a table", tuple(cls.options)
+        return "a table", tuple(name for name in cls.options if name != "--option sheet" or suffix_of(path) == ".xlsx")
 
     @classmethod
     def read(cls, path: Path, how: Reading) -> tuple["Table", Tree]:
-        return cls.fit(path, overrides(how.columns), how.encoding)
+        return cls.fit(path, overrides(how.columns), how.encoding, how.options)
 
     @classmethod
-    def fit(cls, path: Path | str, overrides: dict[str, Any] | None = None, encoding: str = "utf-8") -> tuple["Table", Tree]:
-        """The format of a file and its states.  `overrides`: {column: "drop", a kind, or {"kind": ..., ...}}."""
+    def fit(
+        cls,
+        path: Path | str,
+        overrides: dict[str, Any] | None = None,
+        encoding: str = "utf-8",
+        options: dict[str, str] | None = None,
+    ) -> tuple["Table", Tree]:
+        """The format of a file and its states.  `overrides`: {column: "drop", a kind, or {"kind": ..., ...}}; `options` are
+        those of the kind of file, such as {"sheet": "2024"}."""
         path, overrides = Path(path), {str(name): wish for name, wish in (overrides or {}).items()}
-        if table_suffix(path) == ".parquet":
-            return cls._fit(read_parquet(path), str(path), overrides, typed=True)
+        suffix = table_suffix(path)
+        if suffix in TYPED:
+            table, form = TYPED[suffix].read(path, options or {})
+            return cls._fit(table, str(path), overrides, typed=True, form=form)
         table, separator = read_text(path, encoding)
-        return cls._fit(table, str(path), overrides, typed=False, separator=separator, encoding=encoding)
+        form = {"suffix": suffix}
+        return cls._fit(table, str(path), overrides, typed=False, separator=separator, encoding=encoding, form=form)
 
     @classmethod
-    def _fit(cls, table: Any, where: str, overrides: dict[str, Any], typed: bool, **settings: str) -> tuple["Table", Tree]:
+    def _fit(cls, table: Any, where: str, overrides: dict[str, Any], typed: bool, **settings: Any) -> tuple["Table", Tree]:
         pa = arrow_library()
         if unknown := [name for name in overrides if name not in table.column_names]:
             raise BadData(
@@ -286,16 +314,16 @@ class Table(Format):
         source, path = Path(source), Path(path)
         cells, table = self._decode(x), self._read(source)
         known = self._known(table, source, mark)
-        if ".parquet" in (table_suffix(source), table_suffix(path)):
+        if table_suffix(source) in TYPED or table_suffix(path) in TYPED:
             for name in [name for name in cells if name in known]:
                 self._keep(cells, name, known[name])
-        if table_suffix(path) == ".parquet":
+        if table_suffix(path) in TYPED:
             filled = self._arrow(cells)
-            for field in table.schema:
-                if field.name not in cells:
-                    filled = filled.append_column(field, table[field.name])
+            for other in table.schema:
+                if other.name not in cells:
+                    filled = filled.append_column(other, table[other.name])
             names = [*table.column_names, *[name for name in cells if name not in known]]
-            write_bytes(path, _parquet(filled.select(names)))
+            write_bytes(path, TYPED[table_suffix(path)].write(filled.select(names), self.form))
             return
         blanks = {column.name: column.missing or "" for column in self.columns}
         texts = {name: [blanks[name] if text is None else text for text in drawn] for name, drawn in cells.items()}
@@ -310,7 +338,7 @@ class Table(Format):
 
     def _written(self, table: Any, texts: dict[str, list[str]], source: Path, path: Path) -> Written:
         """The columns of `source` as they are to stand in the text file `path`, gaps and all."""
-        if table_suffix(source) == ".parquet":
+        if table_suffix(source) in TYPED:
             columns = {name: texts[name] if name in texts else any_texts(table[name]) for name in table.column_names}
             written = Written.anew(columns, self.separator)
         else:
@@ -328,8 +356,8 @@ class Table(Format):
 
     def _write(self, cells: dict[str, list[str | None]], path: Path) -> None:
         suffix = table_suffix(path)
-        if suffix == ".parquet":
-            raw = _parquet(self._arrow(cells))
+        if suffix in TYPED:
+            raw = TYPED[suffix].write(self._arrow(cells), self.form)
         else:
             blanks = [column.missing or "" for column in self.columns]
             filled = [
@@ -416,7 +444,8 @@ class Table(Format):
         return parts
 
     def _read(self, path: Path) -> Any:
-        return read_parquet(path) if table_suffix(path) == ".parquet" else read_text(path, self.encoding)[0]
+        suffix = table_suffix(path)
+        return TYPED[suffix].read(path, self.form)[0] if suffix in TYPED else read_text(path, self.encoding)[0]
 
     def _known(self, table: Any, path: Path, mark: str | None) -> dict[str, list[str | None]]:
         """The texts of a file's columns, None where there is a gap."""
@@ -435,6 +464,7 @@ class Table(Format):
             "separator": self.separator,
             "encoding": self.encoding,
             "dropped": list(self.dropped),
+            "form": self.form,
         }
         return {"columns": [column.to_json() for column in self.columns], **plain}
 
@@ -454,13 +484,6 @@ def _whole(text: str, bits: int, signed: bool) -> str:
     number = Decimal(text.strip())
     least, most = -(2 ** (bits - 1)) if signed else 0, 2 ** (bits - signed) - 1
     return str(min(max(int(number), least), most)) if number == int(number) else text
-
-
-def _parquet(table: Any) -> bytes:
-    pa = arrow_library()
-    sink = pa.BufferOutputStream()
-    pa.parquet.write_table(table, sink)
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def _line(column: Column, listed: bool) -> Line:

@@ -13,11 +13,11 @@ import numpy as np
 from unnoise.data.base import BadData
 from unnoise.data.column_kinds import FEW, MANY, column_kind
 from unnoise.data.columns import Texts
-from unnoise.data.files import read_bytes, separator_of, suffix_of, without_blanks
+from unnoise.data.files import read_bytes, separator_of, without_blanks
 from unnoise.data.scales import Dates, Decimals
+from unnoise.data.table_kinds import table_suffix
 
 GLANCE = 200_000  # rows that are looked at first, so that a hopeless column fails before the rest is worked on
-SUFFIXES = (".csv", ".tsv", ".parquet")
 
 
 def arrow_library() -> Any:
@@ -46,13 +46,6 @@ def overrides(path: Path | None) -> dict[str, Any] | None:
     if not isinstance(data, dict):
         raise BadData(f"{path}: expected lines such as `age: number`")
     return data
-
-
-def table_suffix(path: Path) -> str:
-    suffix = suffix_of(path)
-    if suffix not in SUFFIXES:
-        raise BadData(f"{path}: a table ends in {', '.join(SUFFIXES)}, or in one of these and .gz: rename it")
-    return suffix
 
 
 def _text(raw: bytes, path: Path, encoding: str) -> str:
