@@ -5,6 +5,9 @@ coordinate, images (two axes or more) as a whole.  Small integers are levels: as
 2/levels in [-1, 1] and the middle of its bin stands for it; as categories, a level is a category.  An axis of 1 or 3
 channels may be first or last; states have it first.
 
+Numbers of one axis, or of one and channels, that lie in an order are series (see `series`): they are scaled place by place, and
+have a network that sees neighbours.
+
 Categories are noised by steps to the next level up or down, `ordinal`, or by masking.  The former keeps a level near what it
 was for a while, as Gaussian noise does.
 """
@@ -26,6 +29,7 @@ from unnoise.data.base import BY_CONTENT, BY_NAME, NO, BadData, Bins, Format, Li
 from unnoise.data.files import read_bytes, suffix_of, write_bytes
 from unnoise.data.reading import Reading
 from unnoise.data.registry import register_format
+from unnoise.data.series import series_axis
 from unnoise.data.training_defaults import muon
 from unnoise.objectives.decoders import DiscretisedGaussian
 from unnoise.processes import Gaussian, Masking, Process, RateMatrix, rate_matrices
@@ -46,7 +50,7 @@ class Array(Format):
     kind = "array"
     suffix = ".npy"
     suffixes = (".npy", ".npz")
-    options = {"--categories": "arrays", "--noise": "the levels of arrays"}
+    options = {"--categories": "arrays", "--noise": "the levels of arrays", "--option axis": "arrays"}
 
     shape: list[int]  # of an example, as it is in the file
     dtype: str  # numpy's name for the file's numbers
@@ -60,6 +64,7 @@ class Array(Format):
     span: list[float] | None = None  # least and largest of the numbers trained on, where they are no levels
     array: str | None = None  # its name in an .npz file
     others: list[str] = field(default_factory=list)  # the arrays beside it there
+    series: str = ""  # how it is known that the examples are series; empty where they are none
 
     @classmethod
     def recognises(cls, path: Path, how: Reading) -> int:
@@ -74,14 +79,28 @@ class Array(Format):
 
     @classmethod
     def read(cls, path: Path, how: Reading) -> tuple["Array", Tree]:
-        return cls.fit(path, how.categories, how.noise)
+        return cls.fit(path, how.categories, how.noise, how.options.get("axis"))
 
     @classmethod
-    def fit(cls, path: Path, categories: bool = False, noise: str | None = None) -> tuple["Array", Tree]:
+    def fit(
+        cls, path: Path, categories: bool = False, noise: str | None = None, axis: str | None = None
+    ) -> tuple["Array", Tree]:
         values, name, others = named(path)
-        last = values.ndim == 4 and values.shape[-1] in (1, 3) and values.shape[1] not in (1, 3)
-        own = cls(shape=list(values.shape[1:]), dtype=str(values.dtype), categories=categories, channels_last=last)
+        own, x = cls.of(values, path, categories, noise, axis)
         own.array, own.others = name, others
+        return own, x
+
+    @classmethod
+    def of(
+        cls, values: np.ndarray, path: Path, categories: bool = False, noise: str | None = None, axis: str | None = None
+    ) -> tuple["Array", Tree]:
+        """The format of an array that is read already, and its states; `path` is for messages."""
+        order = None if categories else series_axis(values, axis)
+        last = values.ndim == 4 and values.shape[-1] in (1, 3) and values.shape[1] not in (1, 3)
+        if order is not None and values.ndim == 3:
+            last = order.axis == 0
+        own = cls(shape=list(values.shape[1:]), dtype=str(values.dtype), categories=categories, channels_last=last)
+        own.series = "" if order is None else order.why
         if values.dtype == bool:
             values = values.astype(np.uint8)
         if np.issubdtype(values.dtype, np.integer):
@@ -97,8 +116,9 @@ class Array(Format):
                 raise BadData(
                     f"{path}: {values.dtype} from {values.min()} to {values.max()} is no set of at most {LEVELS} levels"
                 )
-            flat = values.reshape(len(values), -1).astype(np.float64)
-            if values.ndim <= 2:
+            first = np.moveaxis(values, -1, 1) if own.channels_last else values
+            flat = first.reshape(len(values), -1).astype(np.float64)
+            if values.ndim <= 2 or own.series:
                 mean, scale = flat.mean(0), flat.std(0)
             else:
                 mean, scale = np.array([flat.mean()]), np.array([flat.std()])
@@ -121,12 +141,14 @@ class Array(Format):
 
     def lines(self) -> list[Line]:
         size = " × ".join(map(str, self.shape)) or "one number"
-        part = f"array {size}" if self.array is None else f"array {self.array}, {size}"
+        what = "series" if self.series else "array"
+        part = f"{what} {size}" if self.array is None else f"{what} {self.array}, {size}"
         what = (
             f"{self.levels} levels from {self.low}"
             if self.levels
             else f"mean {self._shown(self.mean)}, scale {self._shown(self.scale)}"
         )
+        what += f"; an order ({self.series})" if self.series else ""
         kind = "ordinal categories" if self.categories else "numbers"
         noise = NOISES[self.noise] if self.categories else "Gaussian, cosine schedule"
         return [Line(part, kind, what, noise), *(Line(f"array {name}", "left out", "", "") for name in self.others)]
@@ -143,7 +165,7 @@ class Array(Format):
     @property
     def pictured(self) -> bool:
         """Whether an example is an image: two axes, and channels as a PNG has them."""
-        return len(self.shape) == 2 or (len(self.shape) == 3 and self.state_shape[0] <= 4)
+        return not self.series and (len(self.shape) == 2 or (len(self.shape) == 3 and self.state_shape[0] <= 4))
 
     def process(self) -> Process:
         if not self.categories:
@@ -158,10 +180,10 @@ class Array(Format):
 
     @property
     def dear(self) -> bool:
-        return len(self.shape) > 1
+        return len(self.shape) > 1 and not self.series
 
     def network_hints(self) -> dict[str, Any]:
-        return {"bin": self.width if self.levels else 0.0}
+        return {"bin": self.width if self.levels else 0.0, "series": bool(self.series)}
 
     def training(self, preset: str, on_cpu: bool) -> dict[str, Any]:
         """The weighting is the bound, but for images: most of theirs is about the last bits of pixels, and little about
