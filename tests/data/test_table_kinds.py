@@ -1,4 +1,4 @@
-"""Tables in JSON lines, spreadsheets, TSV and folders of Parquet: there and back with their types, gaps filled, faults named."""
+"""Tables in JSON lines, spreadsheets, TSV and folders of Parquet: there and back with their types, gaps filled."""
 
 import json
 from datetime import date, datetime

@@ -57,7 +57,7 @@ class Sample(Extended):
             raise ValueError(f"-n {self.n}: draw at least one sample")
         run = Run.open(self.folder)
         format = run.format()
-        out = self.out or self.folder / f"samples{format.suffix}"
+        out = self.out or self.folder / format.out_name()
         format.check_out(out)
         denoiser = run.denoiser(which="best")
         given = pairs(self.given, "--given", "column")

@@ -5,8 +5,8 @@ coordinate, images (two axes or more) as a whole.  Small integers are levels: as
 2/levels in [-1, 1] and the middle of its bin stands for it; as categories, a level is a category.  An axis of 1 or 3
 channels may be first or last; states have it first.
 
-Numbers of one axis, or of one and channels, that lie in an order are series (see `series`): they are scaled place by place, and
-have a network that sees neighbours.
+Numbers of one axis, or of one and channels, that lie in an order are series (see `series`): they are scaled place by place,
+and have a network that sees neighbours.
 
 Categories are noised by steps to the next level up or down, `ordinal`, or by masking.  The former keeps a level near what it
 was for a while, as Gaussian noise does.
@@ -31,6 +31,7 @@ from unnoise.data.reading import Reading
 from unnoise.data.registry import register_format
 from unnoise.data.series import series_axis
 from unnoise.data.training_defaults import muon
+from unnoise.objectives import Importance
 from unnoise.objectives.decoders import DiscretisedGaussian
 from unnoise.processes import Gaussian, Masking, Process, RateMatrix, rate_matrices
 from unnoise.schedules import Cosine
@@ -116,14 +117,7 @@ class Array(Format):
                 raise BadData(
                     f"{path}: {values.dtype} from {values.min()} to {values.max()} is no set of at most {LEVELS} levels"
                 )
-            first = np.moveaxis(values, -1, 1) if own.channels_last else values
-            flat = first.reshape(len(values), -1).astype(np.float64)
-            if values.ndim <= 2 or own.series:
-                mean, scale = flat.mean(0), flat.std(0)
-            else:
-                mean, scale = np.array([flat.mean()]), np.array([flat.std()])
-            own.mean, own.scale = mean.tolist(), np.where(scale > 0, scale, 1.0).tolist()
-            own.span = [float(flat.min()), float(flat.max())]
+            own._standardise(values)
         if categories:
             own.noise = noise or ("ordinal" if own.levels >= MANY else "masking")
             own._check_noise()
@@ -131,7 +125,18 @@ class Array(Format):
             raise BadData(
                 f"--noise {noise}: numbers have Gaussian noise; it is for levels as --categories, or for sequences"
             )
-        return own, own._encode(values, path)
+        return own, own.states(values, path)
+
+    def _standardise(self, values: np.ndarray) -> None:
+        """Note mean and scale: of every coordinate of vectors and series, else of all."""
+        first = np.moveaxis(values, -1, 1) if self.channels_last else values
+        flat = first.reshape(len(values), -1).astype(np.float64)
+        if values.ndim <= 2 or self.series:
+            mean, scale = flat.mean(0), flat.std(0)
+        else:
+            mean, scale = np.array([flat.mean()]), np.array([flat.std()])
+        self.mean, self.scale = mean.tolist(), np.where(scale > 0, scale, 1.0).tolist()
+        self.span = [float(flat.min()), float(flat.max())]
 
     def _check_noise(self) -> None:
         if self.noise not in NOISES:
@@ -188,7 +193,9 @@ class Array(Format):
     def training(self, preset: str, on_cpu: bool) -> dict[str, Any]:
         """The weighting is the bound, but for images: most of theirs is about the last bits of pixels, and little about
         what they look like."""
-        own = {"batch_size": 64 if on_cpu else 256}
+        own: dict[str, Any] = {"batch_size": 64 if on_cpu else 256}
+        if self.series and not self.categories:  # rows are few, and the base knows most of them from the start
+            own |= {"lr": 5e-4 if preset == "base" else 1e-3, "weight_decay": 0.1}
         if not self.dear:
             return own
         named = "bound" if self.noise == "masking" else "cross_entropy"
@@ -206,7 +213,8 @@ class Array(Format):
     def objective_options(self) -> dict[str, Any]:
         """Levels as numbers: the bound is that of the levels, with the last word at the noise of a sixth of a bin."""
         if self.categories or not self.levels:
-            return {}
+            # of series that are nearly Gaussian the bound's integrand is nearly 1/t: a draw of it spreads half as far
+            return {"times": Importance(power=16)} if self.series else {}
         half = self.width / 2
         cutoff = 2 / pi * atan(self.width / 6)  # where sigma/alpha of the cosine schedule is that
         return {"decoder": DiscretisedGaussian(self.levels, half - 1, 1 - half), "cutoff": cutoff}
@@ -217,7 +225,7 @@ class Array(Format):
         return 2.0 / self.levels
 
     def encode(self, path: Path) -> Tree:
-        return self._encode(self._load(path), path)
+        return self.states(self._load(path), path)
 
     def _load(self, path: Path) -> np.ndarray:
         values = named(path, self.array)[0]
@@ -229,15 +237,18 @@ class Array(Format):
 
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
         """Gaps are NaN, or the number that the mark says; whole numbers have no NaN and need a mark."""
-        values, known = self._known(path, mark)
+        return self.gaps_of(self._load(path), path, mark)
+
+    def gaps_of(self, values: np.ndarray, path: Path, mark: str | None) -> tuple[Tree, Tree]:
+        """The same of an array that is read already."""
+        known = self._known(values, path, mark)
         values = np.where(known, values, values.dtype.type(self.low))
         if self.channels_last:
             known = np.moveaxis(known, -1, 1)
-        return self._encode(values, path), torch.as_tensor(known.copy())
+        return self.states(values, path), torch.as_tensor(known.copy())
 
-    def _known(self, path: Path, mark: str | None) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of a file with gaps, and which of them are known."""
-        values = self._load(path)
+    def _known(self, values: np.ndarray, path: Path, mark: str | None) -> np.ndarray:
+        """Which numbers of a file with gaps are known."""
         floats = np.issubdtype(values.dtype, np.floating)
         if mark is None and not floats:
             raise BadData(f"{path}: {values.dtype} has no NaN: say which number stands for a gap, such as --mark 255")
@@ -247,9 +258,9 @@ class Array(Format):
                 known &= values != float(mark)
             except ValueError:
                 raise BadData(f"--mark {mark!r}: a gap in an array is marked by a number, such as 255, or NaN") from None
-        return values, known
+        return known
 
-    def _encode(self, values: np.ndarray, path: Path) -> Tree:
+    def states(self, values: np.ndarray, path: Path) -> Tree:
         if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
             where = np.argwhere(~np.isfinite(values))[0].tolist()
             raise BadData(f"{path}: the entry {where} is {values[tuple(where)]}: drop or impute it first")
@@ -305,8 +316,11 @@ class Array(Format):
 
     def write_filled(self, x: Tree, source: Path, path: Path, mark: str | None = None) -> None:
         """The file `source` with its gaps filled: what is known stays as it is, to the last digit."""
-        values, known = self._known(source, mark)
-        self._write(np.where(known, as_type(np.where(known, values, 0), np.dtype(self.dtype)), self.values(x)), path)
+        self._write(self.filled(self._load(source), x, source, mark), path)
+
+    def filled(self, values: np.ndarray, x: Tree, source: Path, mark: str | None) -> np.ndarray:
+        known = self._known(values, source, mark)
+        return np.where(known, as_type(np.where(known, values, 0), np.dtype(self.dtype)), self.values(x))
 
     def _write(self, values: np.ndarray, path: Path) -> None:
         suffix, buffer = _written_as(path), io.BytesIO()

@@ -146,6 +146,10 @@ class Format(ABC):
     def write(self, x: AnyState, path: Path) -> None:
         """States as a file, in the form they came in."""
 
+    def out_name(self) -> str:
+        """Of the samples that are written into a run's folder, unless told otherwise."""
+        return f"samples{self.suffix}"
+
     def shown_suffix(self) -> str:
         """Of the file that shows samples best: a picture of images, else the data's own form."""
         return self.suffix

@@ -54,7 +54,7 @@ def _object(line: str, path: Path, number: int) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise BadData(f"{path}: line {number} is no JSON ({error}): write one object per line") from error
     if not isinstance(row, dict):
-        what = {list: "a list", str: "a text"}.get(type(row), "a single value")
+        what = "a list" if isinstance(row, list) else "a text" if isinstance(row, str) else "a single value"
         raise BadData(f"{path}: line {number} is {what}: write one object per line, {{...}}")
     return row
 

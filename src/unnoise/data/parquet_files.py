@@ -1,4 +1,4 @@
-"""Parquet: a file, or a folder of files as one table, which may be partitioned in the way of Hive (`year=2024/part-0.parquet`)."""
+"""Parquet: a file, or a folder of files as one table, which its folders may divide (`year=2024/part-0.parquet`)."""
 
 from collections.abc import Mapping
 from pathlib import Path

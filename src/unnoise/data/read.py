@@ -6,6 +6,7 @@ from unnoise.data.arrays import Array
 from unnoise.data.base import BadData, Format
 from unnoise.data.files import read_once
 from unnoise.data.folders import files_in
+from unnoise.data.images import Images
 from unnoise.data.reading import Reading, suffix_of
 from unnoise.data.registry import FORMATS, format_named
 from unnoise.data.sequences import Sequences
@@ -13,7 +14,7 @@ from unnoise.data.source_file import SourceFile
 from unnoise.data.table import Table
 from unnoise.shapes import Tree
 
-__all__ = ["Array", "Reading", "Sequences", "Table", "read", "read_source"]
+__all__ = ["Array", "Images", "Reading", "Sequences", "Table", "read", "read_source"]
 
 
 def read(path: Path, how: Reading | None = None) -> tuple[Format, Tree]:

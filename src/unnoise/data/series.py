@@ -1,11 +1,11 @@
 """Whether an axis of an array is an order, such as time, or a list of columns: by evidence.
 
-Along an order the place that a place resembles most is one of its two neighbours.  Among columns in any order, n of them, that
-happens by chance to 2/(n - 1) of them at most.  So the axis is taken for an order where it has `LEAST` places or more and half
-of them or more have their largest correlation, over the examples, with a neighbour.
+Along an order the place that a place resembles most is one of its two neighbours.  Among n columns in any order that is the
+case for a share 2/n of them, by chance.  So the axis is taken for an order where it has `LEAST` places or more and at least
+half of them have their largest correlation, over the examples, with a neighbour.
 
-Of two axes the longer may be the order and the shorter the channels.  An image has an order along both: where the shorter has
-`IMAGE` places or more, it must not look like one.
+Of two axes the longer may be the order and the shorter the channels.  An image has an order along both: where the shorter
+has `IMAGE` places or more, it must not look like one.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ def series_axis(values: np.ndarray, wish: str | None = None) -> Axis | None:
     shape = values.shape[1:]
     if wish == "columns" or len(shape) not in (1, 2):
         if wish == "series":
-            raise BadData(f"--option axis=series: examples of shape {shape} are no series: pass [rows, length] or with channels")
+            raise BadData(f"--option axis=series: examples of shape {shape} are none: pass [rows, length], or with channels")
         return None
     axis = int(np.argmax(shape))
     if wish == "series":
@@ -51,7 +51,7 @@ def series_axis(values: np.ndarray, wish: str | None = None) -> Axis | None:
 
 
 def ordered(values: np.ndarray, axis: int) -> tuple[float, float, float]:
-    """The share of places along an axis that resemble a neighbour most; the mean |correlation| of neighbours, and of others."""
+    """The share of places along an axis that resemble a neighbour most; mean |correlation| of neighbours, and of others."""
     rows = np.moveaxis(values[:: -(-len(values) // ROWS)], axis + 1, -1)
     skip = max(0, rows.shape[-1] - MOST) // 2
     parts = rows[..., skip : skip + MOST].reshape(len(rows), -1, min(MOST, rows.shape[-1])).astype(np.float64)

@@ -1,7 +1,7 @@
 """Spreadsheets (.xlsx) as typed tables: the first sheet, or one by name (`--option sheet=NAME`).
 
-The first row that is not blank names the columns; types are those of the cells.  Of a formula its last value counts.  A sheet
-is written plain, with values alone.
+The first row that is not blank names the columns; types are those of the cells.  Of a formula its last value counts.  What
+is written is a plain sheet, of values alone.
 """
 
 import io

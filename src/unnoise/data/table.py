@@ -261,8 +261,8 @@ class Table(Format):
         pa = arrow_library()
         schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(self.schema)))
         arrays = []
-        for column, texts, field in zip(self.columns, cells.values(), schema, strict=True):
-            kind = field.type
+        for column, texts, typed in zip(self.columns, cells.values(), schema, strict=True):
+            kind = typed.type
             values = kind.value_type if pa.types.is_dictionary(kind) and column.quantiles is not None else kind
             if pa.types.is_integer(values):
                 signed = not pa.types.is_unsigned_integer(values)

@@ -1,6 +1,6 @@
 """The files that hold tables, by suffix: text, and files that carry the types of their columns.
 
-A typed file is read as an arrow table, with what is to be known of its form when samples are written in it again, and written
+A typed file is read as an arrow table, with what must be known of its form when samples are written in it again, and written
 from an arrow table.  Another kind is one more entry: `register_table_file(".feather", read, write)`.
 """
 

@@ -66,9 +66,9 @@ def default_network(
     **options: Any,
 ) -> nn.Module:
     """The network of a process.  `windows` says that sequences are cut anywhere from longer ones, so that a position means
-    nothing in itself, `bin` that numbers come in bins of this width, `series` that they lie along their last axis in an order,
-    with channels before it if there are any; `options` are fields of the configuration that take the
-    place of the preset's.  `name` is that of another registered network."""
+    nothing in itself, `bin` that numbers come in bins of this width, `series` that they lie in an order along
+    their last axis, with channels before it if there are any; `options` are fields of the configuration that take the place
+    of the preset's.  `name` is that of another registered network."""
     return build(*_chosen(process, preset, name, {"windows": windows, "bin": bin, "series": series}, options), seed)
 
 
@@ -162,7 +162,11 @@ def _series(process: Gaussian, rows: int) -> dict[str, Any]:
     learned by heart."""
     plain = isinstance(process.schedule, Cosine) and process.covariance is None
     base = plain and process.space.dimension <= MOST_COLUMNS
-    return {"shape": process.space.shape, "base": base, "dropout": 0.0 if rows >= MANY_ROWS else 0.2}
+    return {
+        "shape": process.space.shape,
+        "base": base,
+        "dropout": 0.0 if rows >= MANY_ROWS else 0.2 if rows >= 1000 else 0.4,
+    }
 
 
 def _image(shape: Sequence[int]) -> bool:

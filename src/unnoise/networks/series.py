@@ -3,16 +3,15 @@
 Residual convolutions along the axis at a few resolutions, each told the time, with attention at the lowest; any length will
 do, padded with zeros to a multiple of the stride.  A learned vector for every place says where in the series it is.
 
-`fit_base(x0)` is given the training rows once.  From then on the network knows their Gaussian law N(m, C), C = U diag(l) U^T.
-Under x_t = alpha x_0 + sigma eps, with d = alpha^2 l + sigma^2 the variances of x_t, w = U diag(d^-1/2) U^T (x_t - alpha m) is
-white, the exact velocity of that law is
+`fit_base(x0)` is given the training rows once.  Then the network knows their Gaussian law N(m, C), C = U diag(l) U^T.
+Under x_t = alpha x_0 + sigma eps and with d = alpha^2 l + sigma^2, the variances of x_t, the vector
+w = U diag(d^-1/2) U^T (x_t - alpha m) is white, the exact velocity of that law is
 
     v_base = -sigma m + U diag(alpha sigma (1 - l)/d) U^T (x_t - alpha m),
 
-and what it leaves unknown of v has the deviation (l/d)^1/2 along U.  So the output is v_base + U diag((l/d)^1/2) U^T f, where f,
-the convolutions' answer to w, to x_t and to the base's own estimate of x_0, is 0 at first: from the first update on the model
-is no worse than the Gaussian, and what is learned is what is not Gaussian.  Before it is fitted the law is N(0, 1), and the
-velocity 0.
+and what it leaves unknown of v has the deviation (l/d)^1/2 along U.  So the output is v_base + U diag((l/d)^1/2) U^T f,
+where f is what the convolutions say to w, to x_t and to the base's own estimate of x_0, and is 0 at first: the model starts as the
+Gaussian, and learns what is not Gaussian.  Before it is fitted the law is N(0, 1), and the velocity 0.
 
 alpha and sigma are those of the cosine schedule; under another the base is left out (`base=False`).
 """
@@ -81,6 +80,10 @@ class _Residual(nn.Module):
 class SeriesNet(nn.Module):
     """`forward(x, t, previous=None)`; `previous` is an earlier estimate of x_0, of the shape of x."""
 
+    centre: Tensor
+    directions: Tensor
+    variances: Tensor
+
     def __init__(self, config: SeriesNetConfig):
         super().__init__()
         self.config = config
@@ -139,23 +142,23 @@ class SeriesNet(nn.Module):
             return out.reshape(x.shape)
         with torch.autocast(x.device.type, enabled=False):
             flat = out.flatten(1).to(base.dtype)
-            return (base + self._along(unknown, flat @ self.directions.to(base.dtype))).to(dtype).reshape(x.shape)  # type: ignore
+            return (base + self._along(unknown, flat @ self.directions.to(base.dtype))).to(dtype).reshape(x.shape)
 
     def _along(self, factor: Tensor, coefficients: Tensor) -> Tensor:
-        return (factor * coefficients) @ self.directions.to(coefficients.dtype).T  # type: ignore[operator]
+        return (factor * coefficients) @ self.directions.to(coefficients.dtype).T
 
     def _base(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
         """The velocity of the fitted law, the deviation of what it leaves unknown along U, and what the convolutions see."""
         if not self.config.base:
             return x, x, [x]
         with torch.autocast(x.device.type, enabled=False):
-            number = torch.promote_types(self.centre.dtype, torch.float32)  # type: ignore[union-attr, arg-type]
-            m, l = self.centre.to(number), self.variances.to(number)  # type: ignore[operator, union-attr]
+            number = torch.promote_types(self.centre.dtype, torch.float32)
+            m, l = self.centre.to(number), self.variances.to(number)
             turn = pi / 2 * t.to(number).unsqueeze(-1)
             alpha, sigma = turn.cos(), turn.sin()
             flat = x.flatten(1).to(number)
             d = alpha.square() * l + sigma.square()
-            r = (flat - alpha * m) @ self.directions.to(number)  # type: ignore[operator]
+            r = (flat - alpha * m) @ self.directions.to(number)
             base = self._along(alpha * sigma * (1 - l) / d, r) - sigma * m
             white, clean = self._along(d.rsqrt(), r), m + self._along(alpha * l / d, r)
             return base, (l / d).sqrt(), [flat, white, clean]

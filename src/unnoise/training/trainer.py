@@ -33,7 +33,6 @@ from unnoise.training.safe_files import RunError
 from unnoise.training.schedules import Rounds
 from unnoise.training.validation import validate
 
-
 MOST_FITTED = 50_000  # rows that a law is fitted to
 
 
