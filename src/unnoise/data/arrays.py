@@ -214,7 +214,7 @@ class Array(Format):
         """Levels as numbers: the bound is that of the levels, with the last word at the noise of a sixth of a bin."""
         if self.categories or not self.levels:
             # of series that are nearly Gaussian the bound's integrand is nearly 1/t: a draw of it spreads half as far
-            return {"times": Importance(power=16)} if self.series else {}
+            return {"times": Importance(power=16.0)} if self.series else {}
         half = self.width / 2
         cutoff = 2 / pi * atan(self.width / 6)  # where sigma/alpha of the cosine schedule is that
         return {"decoder": DiscretisedGaussian(self.levels, half - 1, 1 - half), "cutoff": cutoff}

@@ -3,15 +3,14 @@
 Residual convolutions along the axis at a few resolutions, each told the time, with attention at the lowest; any length will
 do, padded with zeros to a multiple of the stride.  A learned vector for every place says where in the series it is.
 
-`fit_base(x0)` is given the training rows once.  Then the network knows their Gaussian law N(m, C), C = U diag(l) U^T.
-Under x_t = alpha x_0 + sigma eps and with d = alpha^2 l + sigma^2, the variances of x_t, the vector
-w = U diag(d^-1/2) U^T (x_t - alpha m) is white, the exact velocity of that law is
+`fit_base(x0)` is given the training rows once.  Then the network knows a law of them in closed form, Gaussians of one shape
+and several scales (see `scale_mixture`), and with it the exact velocity v_base and the deviation g along U of what that leaves
+unknown, g^2 = sum_k w_k s_k^2 l/d_k.  The output is
 
-    v_base = -sigma m + U diag(alpha sigma (1 - l)/d) U^T (x_t - alpha m),
+    v_base + U diag(g) U^T f,
 
-and what it leaves unknown of v has the deviation (l/d)^1/2 along U.  So the output is v_base + U diag((l/d)^1/2) U^T f,
-where f is what the convolutions say to w, to x_t and to the base's own estimate of x_0, and is 0 at first: the model starts as the
-Gaussian, and learns what is not Gaussian.  Before it is fitted the law is N(0, 1), and the velocity 0.
+where f is what the convolutions say to x_t, to x_t made white, and to the law's own estimate of x_0.  It is 0 at first: the
+model starts as that law, and learns what is left.  Before it is fitted the law is N(0, 1), and the velocity 0.
 
 alpha and sigma are those of the cosine schedule; under another the base is left out (`base=False`).
 """
@@ -27,11 +26,10 @@ from torch import Tensor, nn
 from unnoise.networks.base import register, require
 from unnoise.networks.blocks import Attention
 from unnoise.networks.embedding import Modulation, TimeEmbedding, rms_norm
+from unnoise.networks.scale_mixture import FOLDS, SCALES, fit_scale_mixture
 from unnoise.shapes import Float
 
 GROUPS = 8
-FOLDS = 5
-SHRINKAGES = [10 ** (-k / 4) for k in range(25)]  # 1 ... 1e-6
 
 
 @dataclass(kw_only=True)
@@ -83,6 +81,8 @@ class SeriesNet(nn.Module):
     centre: Tensor
     directions: Tensor
     variances: Tensor
+    scales: Tensor
+    log_weights: Tensor
 
     def __init__(self, config: SeriesNetConfig):
         super().__init__()
@@ -119,14 +119,15 @@ class SeriesNet(nn.Module):
             self.register_buffer("centre", torch.zeros(size))
             self.register_buffer("directions", torch.eye(size))
             self.register_buffer("variances", torch.ones(size))
+            self.register_buffer("scales", torch.ones(SCALES))
+            self.register_buffer("log_weights", torch.full((SCALES,), -log(SCALES)))
 
     @torch.no_grad()
     def fit_base(self, x0: Float[Tensor, "rows ..."]) -> None:
-        """Take the Gaussian law of the training rows as the start."""
-        if self.config.base and len(x0) > 1:
-            centre, covariance = shrunk_gaussian(x0.flatten(1).double())
-            variances, directions = torch.linalg.eigh(covariance)
-            for name, value in (("centre", centre), ("directions", directions), ("variances", variances)):
+        """Take the law of the training rows as the start."""
+        if self.config.base and len(x0) > FOLDS:
+            law = fit_scale_mixture(x0.flatten(1).double().cpu())
+            for name, value in vars(law).items():
                 own = getattr(self, name)
                 own.copy_(value.to(own))
 
@@ -148,20 +149,23 @@ class SeriesNet(nn.Module):
         return (factor * coefficients) @ self.directions.to(coefficients.dtype).T
 
     def _base(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """The velocity of the fitted law, the deviation of what it leaves unknown along U, and what the convolutions see."""
+        """The velocity of the fitted law, the deviation along U of what it leaves unknown, and what the convolutions see."""
         if not self.config.base:
             return x, x, [x]
         with torch.autocast(x.device.type, enabled=False):
             number = torch.promote_types(self.centre.dtype, torch.float32)
-            m, l = self.centre.to(number), self.variances.to(number)
-            turn = pi / 2 * t.to(number).unsqueeze(-1)
+            turn = pi / 2 * t.to(number).reshape(-1, 1, 1)
             alpha, sigma = turn.cos(), turn.sin()
-            flat = x.flatten(1).to(number)
-            d = alpha.square() * l + sigma.square()
-            r = (flat - alpha * m) @ self.directions.to(number)
-            base = self._along(alpha * sigma * (1 - l) / d, r) - sigma * m
-            white, clean = self._along(d.rsqrt(), r), m + self._along(alpha * l / d, r)
-            return base, (l / d).sqrt(), [flat, white, clean]
+            centre, flat = self.centre.to(number), x.flatten(1).to(number)
+            l = self.scales.to(number).square().unsqueeze(1) * self.variances.to(number)  # of every scale
+            d = alpha.square() * l + sigma.square()  # [batch, scales, size]
+            r = (flat - alpha[:, 0] * centre) @ self.directions.to(number)
+            far = -0.5 * (r.square().unsqueeze(1) / d + d.log()).sum(-1)
+            w = (self.log_weights.to(number) + far).softmax(-1).unsqueeze(-1)
+            known, unknown = (w * l / d).sum(1), (w * (1 - l) / d).sum(1)
+            base = self._along(alpha[:, 0] * sigma[:, 0] * unknown, r) - sigma[:, 0] * centre
+            clean, white = centre + self._along(alpha[:, 0] * known, r), self._along((w * d.rsqrt()).sum(1), r)
+            return base, known.sqrt(), [flat, white, clean]
 
     def _body(self, seen: Tensor, t: Tensor) -> Tensor:
         length = self.config.shape[-1]
@@ -181,31 +185,3 @@ class SeriesNet(nn.Module):
             for block in blocks:  # type: ignore[attr-defined]
                 h = block(torch.cat([h, kept.pop()], 1), c)
         return self.out(F.silu(self.norm(h[..., :length])))
-
-
-def shrunk_gaussian(x: Float[Tensor, "rows size"]) -> tuple[Tensor, Tensor]:
-    """Mean and covariance (1 - a) S + a diag(S) of the rows, with the a under which rows left out are likeliest.
-
-    Each of `FOLDS` parts is left out in turn.  With R = diag(S)^-1/2 S diag(S)^-1/2 = V diag(e) V^T the covariance has the
-    variances (1 - a) e + a along V, so one decomposition per part serves every a.
-    """
-    part = torch.arange(len(x)) % min(FOLDS, len(x))
-    cost = torch.zeros(len(SHRINKAGES), dtype=x.dtype)
-    for fold in part.unique():
-        mean, scale, e, vectors = _correlations(x[part != fold])
-        r = ((x[part == fold] - mean) / scale) @ vectors
-        for i, a in enumerate(SHRINKAGES):
-            variance = (1 - a) * e + a
-            cost[i] += 0.5 * (r.square() / variance + variance.log() + log(2 * pi)).sum()
-    mean, scale, e, vectors = _correlations(x)
-    a = SHRINKAGES[int(cost.argmin())]
-    covariance = (vectors * ((1 - a) * e + a)) @ vectors.T
-    return mean, covariance * scale * scale.unsqueeze(1)
-
-
-def _correlations(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    mean, scale = x.mean(0), x.std(0, unbiased=False)
-    scale = torch.where(scale > 1e-6, scale, 1.0)
-    white = (x - mean) / scale
-    e, vectors = torch.linalg.eigh(white.T @ white / len(x))
-    return mean, scale, e.clamp_min(0.0), vectors
