@@ -14,7 +14,8 @@ The rows are split at random, a fifth held out; training knows nothing of it.  B
 place has mean 0 and variance 1 over the training rows).  The Gaussian is the better one on the held-out rows of two: the
 covariance (1 - a) S + a diag(S) with the a under which fifths of the training rows, left out in turn, are likeliest, and
 that of Ledoit and Wolf.  The model's is the bound, at 64 nodes in time with `--draws` noises for each, an upper bound on its
-nats.  "the law it starts from" is what the network knows before its first update, fitted to all training rows.  Errors are standard errors over rows; that of the difference is paired, row by row.
+nats.  "the law it starts from" is what the network knows before its first update, here fitted to all training rows.  Errors
+are standard errors over rows; that of the difference is paired, row by row.
 """
 
 import argparse

@@ -4,8 +4,8 @@ Residual convolutions along the axis at a few resolutions, each told the time, w
 do, padded with zeros to a multiple of the stride.  A learned vector for every place says where in the series it is.
 
 `fit_base(x0)` is given the training rows once.  Then the network knows a law of them in closed form, Gaussians of one shape
-and several scales (see `scale_mixture`), and with it the exact velocity v_base and the deviation g along U of what that leaves
-unknown, g^2 = sum_k w_k s_k^2 l/d_k.  The output is
+and several scales (see `scale_mixture`), and with it the exact velocity v_base and the deviation g along U of what that
+leaves unknown, g^2 = sum_k w_k s_k^2 l/d_k.  The output is
 
     v_base + U diag(g) U^T f,
 
@@ -54,7 +54,7 @@ class SeriesNetConfig:
         require(0 <= self.dropout < 1, f"dropout = {self.dropout}: a share lies in [0, 1)")
 
 
-class _Residual(nn.Module):
+class _SeriesBlock(nn.Module):
     def __init__(self, inputs: int, outputs: int, condition: int, config: SeriesNetConfig):
         super().__init__()
         around = config.kernel // 2
@@ -99,16 +99,16 @@ class SeriesNet(nn.Module):
         for i, level in enumerate(levels):
             self.down.append(nn.ModuleList())
             for _ in range(config.blocks):
-                self.down[-1].append(_Residual(channels, level, condition, config))  # type: ignore[operator]
+                self.down[-1].append(_SeriesBlock(channels, level, condition, config))  # type: ignore[operator]
                 channels = level
                 kept.append(channels)
             self.joins.append(nn.Conv1d(channels, channels, 3, 2, 1) if i + 1 < len(levels) else nn.Identity())
-        self.before, self.after = (_Residual(channels, channels, condition, config) for _ in range(2))
+        self.before, self.after = (_SeriesBlock(channels, channels, condition, config) for _ in range(2))
         self.attention = Attention(channels, config.heads)
         for level in reversed(levels):
             self.up.append(nn.ModuleList())
             for _ in range(config.blocks):
-                self.up[-1].append(_Residual(channels + kept.pop(), level, condition, config))  # type: ignore[operator]
+                self.up[-1].append(_SeriesBlock(channels + kept.pop(), level, condition, config))  # type: ignore[operator]
                 channels = level
         self.norm = nn.GroupNorm(GROUPS, channels)
         self.out = nn.Conv1d(channels, self.channels, config.kernel, padding=config.kernel // 2)
