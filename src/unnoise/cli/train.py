@@ -23,8 +23,8 @@ COUNT = Annotated[int | None, tyro.conf.arg(metavar="N")]
 
 @dataclass(kw_only=True)
 class Train(Extended):
-    """Train a model of a file: a CSV, TSV, JSON-lines, Excel, Parquet, text, FASTA, SMILES, NumPy or IDX file, gzipped or not,
-    of a folder or an archive of images, a folder of Parquet files, or a file of a format of your own (--load).
+    """Train a model of a file: a CSV, TSV, JSON-lines, Excel, Parquet, text, FASTA, SMILES, NumPy or IDX file, gzipped or
+    not, a folder or an archive of images, a folder of Parquet files, or a file of a format of your own (--load).
 
     The state space is read off the data and printed as a table; --dry-run stops there.
     """
@@ -87,7 +87,7 @@ class Train(Extended):
     or your own."""
 
     option: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default_factory=tuple)
-    """name=value, for an option of the format: sheet=NAME of a spreadsheet, size=32 of images, axis=series or axis=columns of an
+    """name=value, for an option of the format: sheet=NAME of a spreadsheet, size=32 of images, axis=series or columns of an
     array, or one of a format of your own; may be repeated."""
 
     length: COUNT = None
