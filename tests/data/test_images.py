@@ -137,6 +137,9 @@ def test_what_is_wrong_is_named(tmp_path):
         read(tmp_path / "b.zip")
     with pytest.raises(BadData, match="--length is for .*; .*in is a set of images: leave it out"):
         read(source, Reading(length=3))
+    (tmp_path / "t.csv").write_text("v\n1\n")
+    with pytest.raises(BadData, match="--noise is for sequences and for the levels of arrays; .*t.csv is a table"):
+        read(tmp_path / "t.csv", Reading(noise="masking"))
 
 
 def command(*arguments):

@@ -75,6 +75,6 @@ def _refuse_others(format: type[Format], path: Path, how: Reading) -> None:
     what, taken = format.taken(path, how)
     for option in how.given():
         if option not in taken:
-            others = [other.options[option] for other in FORMATS.values() if option in other.options]
+            others = {other.options[option] for other in FORMATS.values() if option in other.options}
             whom = f"for {' and for '.join(sorted(others))}" if others else "an option of no format"
             raise BadData(f"{option} is {whom}; {path} is {what}: leave it out")
