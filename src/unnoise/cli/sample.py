@@ -81,7 +81,7 @@ class Sample(Extended):
         self.load_extensions()
         run = Run.open(self.folder)
         format = run.format()
-        out = self.out or self.folder / f"samples{format.suffix}"
+        out = self.out or self.folder / format.out_name()
         format.check_out(out)
         given = pairs(self.given, "--given", "column")
         x: Any

@@ -18,8 +18,8 @@ COUNT = Annotated[int | None, tyro.conf.arg(metavar="N")]
 
 @dataclass(kw_only=True)
 class Train(Extended):
-    """Train a model of a file: a CSV, Parquet, text, FASTA, SMILES, NumPy or IDX file, gzipped or not, or a file of a
-    format of your own (--load).
+    """Train a model of a file: a CSV, TSV, JSON-lines, Excel, Parquet, text, FASTA, SMILES, NumPy or IDX file, gzipped or
+    not, a folder or an archive of images, a folder of Parquet files, or a file of a format of your own (--load).
 
     The state space is read off the data and printed as a table; --dry-run stops there.
     """
@@ -78,11 +78,12 @@ class Train(Extended):
     """auto or cpu."""
 
     format: str | None = None
-    """A registered format by name, where the file is not to be recognised by its looks: table, sequences, array, or your
-    own."""
+    """A registered format by name, where the file is not to be recognised by its looks: table, sequences, array, images,
+    or your own."""
 
     option: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default_factory=tuple)
-    """name=value, for an option of a format of your own; may be repeated."""
+    """name=value, for an option of the format: sheet=NAME of a spreadsheet, size=32 of images, axis=series or columns of an
+    array, or one of a format of your own; may be repeated."""
 
     length: COUNT = None
     """Symbols in a window of text, or in a padded sequence."""

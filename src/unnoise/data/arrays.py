@@ -5,6 +5,9 @@ coordinate, images (two axes or more) as a whole.  Small integers are levels: as
 2/levels in [-1, 1] and the middle of its bin stands for it; as categories, a level is a category.  An axis of 1 or 3
 channels may be first or last; states have it first.
 
+Numbers of one axis, or of one and channels, that lie in an order are series (see `series`): they are scaled place by place,
+and have a network that sees neighbours.
+
 Categories are noised by steps to the next level up or down, `ordinal`, or by masking.  The former keeps a level near what it
 was for a while, as Gaussian noise does.
 """
@@ -26,7 +29,9 @@ from unnoise.data.base import BY_CONTENT, BY_NAME, NO, BadData, Bins, Format, Li
 from unnoise.data.files import read_bytes, suffix_of, write_bytes
 from unnoise.data.reading import Reading
 from unnoise.data.registry import register_format
+from unnoise.data.series import series_axis
 from unnoise.data.training_defaults import muon
+from unnoise.objectives import Importance
 from unnoise.objectives.decoders import DiscretisedGaussian
 from unnoise.processes import Gaussian, Masking, Process, RateMatrix, rate_matrices
 from unnoise.schedules import Cosine
@@ -46,7 +51,7 @@ class Array(Format):
     kind = "array"
     suffix = ".npy"
     suffixes = (".npy", ".npz")
-    options = {"--categories": "arrays", "--noise": "the levels of arrays"}
+    options = {"--categories": "arrays", "--noise": "the levels of arrays", "--option axis": "arrays"}
 
     shape: list[int]  # of an example, as it is in the file
     dtype: str  # numpy's name for the file's numbers
@@ -60,6 +65,7 @@ class Array(Format):
     span: list[float] | None = None  # least and largest of the numbers trained on, where they are no levels
     array: str | None = None  # its name in an .npz file
     others: list[str] = field(default_factory=list)  # the arrays beside it there
+    series: str = ""  # how it is known that the examples are series; empty where they are none
 
     @classmethod
     def recognises(cls, path: Path, how: Reading) -> int:
@@ -74,14 +80,28 @@ class Array(Format):
 
     @classmethod
     def read(cls, path: Path, how: Reading) -> tuple["Array", Tree]:
-        return cls.fit(path, how.categories, how.noise)
+        return cls.fit(path, how.categories, how.noise, how.options.get("axis"))
 
     @classmethod
-    def fit(cls, path: Path, categories: bool = False, noise: str | None = None) -> tuple["Array", Tree]:
+    def fit(
+        cls, path: Path, categories: bool = False, noise: str | None = None, axis: str | None = None
+    ) -> tuple["Array", Tree]:
         values, name, others = named(path)
-        last = values.ndim == 4 and values.shape[-1] in (1, 3) and values.shape[1] not in (1, 3)
-        own = cls(shape=list(values.shape[1:]), dtype=str(values.dtype), categories=categories, channels_last=last)
+        own, x = cls.of(values, path, categories, noise, axis)
         own.array, own.others = name, others
+        return own, x
+
+    @classmethod
+    def of(
+        cls, values: np.ndarray, path: Path, categories: bool = False, noise: str | None = None, axis: str | None = None
+    ) -> tuple["Array", Tree]:
+        """The format of an array that is read already, and its states; `path` is for messages."""
+        order = None if categories else series_axis(values, axis)
+        last = values.ndim == 4 and values.shape[-1] in (1, 3) and values.shape[1] not in (1, 3)
+        if order is not None and values.ndim == 3:
+            last = order.axis == 0
+        own = cls(shape=list(values.shape[1:]), dtype=str(values.dtype), categories=categories, channels_last=last)
+        own.series = "" if order is None else order.why
         if values.dtype == bool:
             values = values.astype(np.uint8)
         if np.issubdtype(values.dtype, np.integer):
@@ -97,13 +117,7 @@ class Array(Format):
                 raise BadData(
                     f"{path}: {values.dtype} from {values.min()} to {values.max()} is no set of at most {LEVELS} levels"
                 )
-            flat = values.reshape(len(values), -1).astype(np.float64)
-            if values.ndim <= 2:
-                mean, scale = flat.mean(0), flat.std(0)
-            else:
-                mean, scale = np.array([flat.mean()]), np.array([flat.std()])
-            own.mean, own.scale = mean.tolist(), np.where(scale > 0, scale, 1.0).tolist()
-            own.span = [float(flat.min()), float(flat.max())]
+            own._standardise(values)
         if categories:
             own.noise = noise or ("ordinal" if own.levels >= MANY else "masking")
             own._check_noise()
@@ -111,7 +125,18 @@ class Array(Format):
             raise BadData(
                 f"--noise {noise}: numbers have Gaussian noise; it is for levels as --categories, or for sequences"
             )
-        return own, own._encode(values, path)
+        return own, own.states(values, path)
+
+    def _standardise(self, values: np.ndarray) -> None:
+        """Note mean and scale: of every coordinate of vectors and series, else of all."""
+        first = np.moveaxis(values, -1, 1) if self.channels_last else values
+        flat = first.reshape(len(values), -1).astype(np.float64)
+        if values.ndim <= 2 or self.series:
+            mean, scale = flat.mean(0), flat.std(0)
+        else:
+            mean, scale = np.array([flat.mean()]), np.array([flat.std()])
+        self.mean, self.scale = mean.tolist(), np.where(scale > 0, scale, 1.0).tolist()
+        self.span = [float(flat.min()), float(flat.max())]
 
     def _check_noise(self) -> None:
         if self.noise not in NOISES:
@@ -121,12 +146,14 @@ class Array(Format):
 
     def lines(self) -> list[Line]:
         size = " × ".join(map(str, self.shape)) or "one number"
-        part = f"array {size}" if self.array is None else f"array {self.array}, {size}"
+        what = "series" if self.series else "array"
+        part = f"{what} {size}" if self.array is None else f"{what} {self.array}, {size}"
         what = (
             f"{self.levels} levels from {self.low}"
             if self.levels
             else f"mean {self._shown(self.mean)}, scale {self._shown(self.scale)}"
         )
+        what += f"; an order ({self.series})" if self.series else ""
         kind = "ordinal categories" if self.categories else "numbers"
         noise = NOISES[self.noise] if self.categories else "Gaussian, cosine schedule"
         return [Line(part, kind, what, noise), *(Line(f"array {name}", "left out", "", "") for name in self.others)]
@@ -143,7 +170,7 @@ class Array(Format):
     @property
     def pictured(self) -> bool:
         """Whether an example is an image: two axes, and channels as a PNG has them."""
-        return len(self.shape) == 2 or (len(self.shape) == 3 and self.state_shape[0] <= 4)
+        return not self.series and (len(self.shape) == 2 or (len(self.shape) == 3 and self.state_shape[0] <= 4))
 
     def process(self) -> Process:
         if not self.categories:
@@ -158,15 +185,17 @@ class Array(Format):
 
     @property
     def dear(self) -> bool:
-        return len(self.shape) > 1
+        return len(self.shape) > 1 and not self.series
 
     def network_hints(self) -> dict[str, Any]:
-        return {"bin": self.width if self.levels else 0.0}
+        return {"bin": self.width if self.levels else 0.0, "series": bool(self.series)}
 
     def training(self, preset: str, on_cpu: bool) -> dict[str, Any]:
         """The weighting is the bound, but for images: most of theirs is about the last bits of pixels, and little about
         what they look like."""
-        own = {"batch_size": 64 if on_cpu else 256}
+        own: dict[str, Any] = {"batch_size": 64 if on_cpu else 256}
+        if self.series and not self.categories:  # rows are few, and the base knows most of them from the start
+            own |= {"lr": 5e-4 if preset == "base" else 1e-3, "weight_decay": 0.1}
         if not self.dear:
             return own
         named = "bound" if self.noise == "masking" else "cross_entropy"
@@ -184,7 +213,8 @@ class Array(Format):
     def objective_options(self) -> dict[str, Any]:
         """Levels as numbers: the bound is that of the levels, with the last word at the noise of a sixth of a bin."""
         if self.categories or not self.levels:
-            return {}
+            # of series that are nearly Gaussian the bound's integrand is nearly 1/t: a draw of it spreads half as far
+            return {"times": Importance(power=16.0)} if self.series else {}
         half = self.width / 2
         cutoff = 2 / pi * atan(self.width / 6)  # where sigma/alpha of the cosine schedule is that
         return {"decoder": DiscretisedGaussian(self.levels, half - 1, 1 - half), "cutoff": cutoff}
@@ -195,7 +225,7 @@ class Array(Format):
         return 2.0 / self.levels
 
     def encode(self, path: Path) -> Tree:
-        return self._encode(self._load(path), path)
+        return self.states(self._load(path), path)
 
     def _load(self, path: Path) -> np.ndarray:
         values = named(path, self.array)[0]
@@ -207,15 +237,18 @@ class Array(Format):
 
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
         """Gaps are NaN, or the number that the mark says; whole numbers have no NaN and need a mark."""
-        values, known = self._known(path, mark)
+        return self.gaps_of(self._load(path), path, mark)
+
+    def gaps_of(self, values: np.ndarray, path: Path, mark: str | None) -> tuple[Tree, Tree]:
+        """The same of an array that is read already."""
+        known = self._known(values, path, mark)
         values = np.where(known, values, values.dtype.type(self.low))
         if self.channels_last:
             known = np.moveaxis(known, -1, 1)
-        return self._encode(values, path), torch.as_tensor(known.copy())
+        return self.states(values, path), torch.as_tensor(known.copy())
 
-    def _known(self, path: Path, mark: str | None) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of a file with gaps, and which of them are known."""
-        values = self._load(path)
+    def _known(self, values: np.ndarray, path: Path, mark: str | None) -> np.ndarray:
+        """Which numbers of a file with gaps are known."""
         floats = np.issubdtype(values.dtype, np.floating)
         if mark is None and not floats:
             raise BadData(f"{path}: {values.dtype} has no NaN: say which number stands for a gap, such as --mark 255")
@@ -225,9 +258,9 @@ class Array(Format):
                 known &= values != float(mark)
             except ValueError:
                 raise BadData(f"--mark {mark!r}: a gap in an array is marked by a number, such as 255, or NaN") from None
-        return values, known
+        return known
 
-    def _encode(self, values: np.ndarray, path: Path) -> Tree:
+    def states(self, values: np.ndarray, path: Path) -> Tree:
         if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
             where = np.argwhere(~np.isfinite(values))[0].tolist()
             raise BadData(f"{path}: the entry {where} is {values[tuple(where)]}: drop or impute it first")
@@ -283,8 +316,11 @@ class Array(Format):
 
     def write_filled(self, x: Tree, source: Path, path: Path, mark: str | None = None) -> None:
         """The file `source` with its gaps filled: what is known stays as it is, to the last digit."""
-        values, known = self._known(source, mark)
-        self._write(np.where(known, as_type(np.where(known, values, 0), np.dtype(self.dtype)), self.values(x)), path)
+        self._write(self.filled(self._load(source), x, source, mark), path)
+
+    def filled(self, values: np.ndarray, x: Tree, source: Path, mark: str | None) -> np.ndarray:
+        known = self._known(values, source, mark)
+        return np.where(known, as_type(np.where(known, values, 0), np.dtype(self.dtype)), self.values(x))
 
     def _write(self, values: np.ndarray, path: Path) -> None:
         suffix, buffer = _written_as(path), io.BytesIO()

@@ -52,6 +52,7 @@ class Format(ABC):
     kind: ClassVar[str]  # its name in the registry and in saved runs
     suffix: ClassVar[str]  # of the files it writes unless told otherwise, such as ".csv"
     suffixes: ClassVar[tuple[str, ...]] = ()  # of the files that it recognises by name, gzipped or not
+    folders: ClassVar[bool] = False  # whether a folder may be of this format: then `recognises` is asked of folders too
     options: ClassVar[Mapping[str, str]] = {}  # the options of reading that it takes, "--noise" or "--option size", each
     # with what of its data it is for
 
@@ -149,6 +150,10 @@ class Format(ABC):
     @abstractmethod
     def write(self, x: AnyState, path: Path) -> None:
         """States as a file, in the form they came in."""
+
+    def out_name(self) -> str:
+        """Of the samples that are written into a run's folder, unless told otherwise."""
+        return f"samples{self.suffix}"
 
     def shown_suffix(self) -> str:
         """Of the file that shows samples best: a picture of images, else the data's own form."""

@@ -8,7 +8,7 @@ import numpy as np
 from unnoise.data.any_scale import Scale
 from unnoise.data.columns import MISSING, TRUTH, Column, Texts
 from unnoise.data.left_out import LeftOut, maker_of
-from unnoise.data.private import NAMES, private_form, private_number, private_words, running
+from unnoise.data.private import private_form, private_number, private_words, running
 from unnoise.data.quantiles import Quantiles
 from unnoise.data.text_scales import REMEDY, is_marker, scale_of
 from unnoise.data.wishes import LEFT_OUT, Evidence, Wish

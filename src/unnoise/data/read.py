@@ -5,6 +5,8 @@ from pathlib import Path
 from unnoise.data.arrays import Array
 from unnoise.data.base import BadData, Format
 from unnoise.data.files import read_once
+from unnoise.data.folders import files_in
+from unnoise.data.images import Images
 from unnoise.data.reading import Reading, suffix_of
 from unnoise.data.registry import FORMATS, format_named
 from unnoise.data.sequences import Sequences
@@ -13,7 +15,7 @@ from unnoise.data.table import Table
 from unnoise.paths import check_data
 from unnoise.shapes import Tree
 
-__all__ = ["Array", "Reading", "Sequences", "Table", "read", "read_source"]
+__all__ = ["Array", "Images", "Reading", "Sequences", "Table", "read", "read_source"]
 
 
 def read(path: Path, how: Reading | None = None) -> tuple[Format, Tree]:
@@ -26,8 +28,6 @@ def read_source(path: Path, how: Reading | None = None) -> tuple[Format, Tree, S
     """What the file holds, its states, and which file it is: all from one reading of it."""
     how, path = how or Reading(), Path(path)
     check_data(path)
-    if path.is_dir():
-        raise BadData(f"{path}: is a folder; pass a file")
     with read_once():
         found = recognised(path, how)
         _refuse_others(found, path, how)
@@ -44,8 +44,11 @@ def recognised(path: Path, how: Reading) -> type[Format]:
     """The format that is surest of a file, or the one that is named."""
     if how.format is not None:
         return format_named(how.format)
-    sure = {kind: format.recognises(path, how) for kind, format in FORMATS.items()}
+    asked = {kind: format for kind, format in FORMATS.items() if format.folders or not path.is_dir()}
+    sure = {kind: format.recognises(path, how) for kind, format in asked.items()}
     most = max(sure.values())
+    if not most and path.is_dir():
+        raise BadData(f"{path}: {_inside(path)}")
     if not most:
         known = ", ".join(suffix for format in FORMATS.values() for suffix in format.suffixes)
         raise BadData(
@@ -58,11 +61,20 @@ def recognised(path: Path, how: Reading) -> type[Format]:
     return FORMATS[kinds[0]]
 
 
+def _inside(folder: Path) -> str:
+    """What is wrong with a folder of which nothing is known."""
+    files = files_in(folder)
+    if not files:
+        return "is an empty folder: it needs images or Parquet files"
+    more = "" if len(files) == 1 else f" and {len(files) - 1} more"
+    return f"is a folder of neither images nor Parquet files (it holds {files[0].name}{more}): pass one file"
+
+
 def _refuse_others(format: type[Format], path: Path, how: Reading) -> None:
     """Options that say nothing of such a file."""
     what, taken = format.taken(path, how)
     for option in how.given():
         if option not in taken:
-            others = [other.options[option] for other in FORMATS.values() if option in other.options]
+            others = {other.options[option] for other in FORMATS.values() if option in other.options}
             whom = f"for {' and for '.join(sorted(others))}" if others else "an option of no format"
             raise BadData(f"{option} is {whom}; {path} is {what}: leave it out")

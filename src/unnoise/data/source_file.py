@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from unnoise.data import folders
 from unnoise.data.files import read_bytes, write_bytes
 
 NAME = "data.json"  # in the run's folder
@@ -16,11 +17,12 @@ NAME = "data.json"  # in the run's folder
 @dataclass(frozen=True)
 class SourceFile:
     path: Path
-    digest: str | None = None  # of the content, unpacked; None where it was not noted
+    digest: str | None = None  # of the content, unpacked, of a folder with the names; None where it was not noted
 
     @classmethod
     def of(cls, path: Path) -> "SourceFile":
-        return cls(path.resolve(), hashlib.sha256(read_bytes(path)).hexdigest())
+        own = folders.digest(path) if path.is_dir() else hashlib.sha256(read_bytes(path)).hexdigest()
+        return cls(path.resolve(), own)
 
     @classmethod
     def load(cls, folder: Path) -> "SourceFile":

@@ -1,4 +1,4 @@
-"""Tables: a CSV, TSV or Parquet file as states of a product space, and states as such a file.
+"""Tables: a CSV, TSV, JSON-lines, Excel or Parquet file as states of a product space, and states as such a file.
 
 All categorical columns share one leaf, `categories`, one coordinate each, under masking noise.  Every continuous column is a
 Gaussian leaf of its own, since a leaf at time 0 is how one conditions on a column.  A continuous column with missing values,
@@ -15,7 +15,7 @@ import io
 import re
 import warnings
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import log, pi
 from pathlib import Path
@@ -25,16 +25,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from unnoise.data.base import BadData, Format, Line
+from unnoise.data import json_lines, sheets  # noqa: F401  (they register themselves)
+from unnoise.data.base import BY_CONTENT, BY_NAME, NO, BadData, Format, Line
 from unnoise.data.columns import MISSING, Column, Texts
 from unnoise.data.files import write_bytes
 from unnoise.data.header import column_names
 from unnoise.data.kinds_file import kinds_yaml
 from unnoise.data.left_out import LeftOut
-from unnoise.data.reading import Reading
+from unnoise.data.parquet_files import is_parquet_folder
+from unnoise.data.reading import Reading, suffix_of
 from unnoise.data.registry import register_format
 from unnoise.data.table_files import (
-    SUFFIXES,
     TextTable,
     Written,
     any_texts,
@@ -42,11 +43,10 @@ from unnoise.data.table_files import (
     check_names,
     levels_of,
     overrides,
-    read_parquet,
     read_text,
-    table_suffix,
     texts_of,
 )
+from unnoise.data.table_kinds import TEXT, TYPED, table_suffix
 from unnoise.data.text_encoding import FALLBACK
 from unnoise.data.typed_columns import arrow_type, is_text, packed_schema, typed, unpacked_schema
 from unnoise.data.understanding import notes, understand
@@ -85,19 +85,37 @@ class Table(Format):
     left_out: tuple[LeftOut, ...] = ()
     header: bool = True  # whether a text file names the columns
     remarks: tuple[str, ...] = ()  # what was found out about the file as a whole
+    form: dict[str, Any] = field(default_factory=dict)  # of the file it was read from: its suffix, a sheet, nested keys
 
     kind = "table"
-    suffix = ".csv"
-    suffixes = SUFFIXES
-    options = {"--encoding": "tables", "--columns": "tables", "--keep": "tables"}
+    suffixes = (*TEXT, *TYPED)
+    folders = True
+    options = {"--encoding": "tables", "--columns": "tables", "--keep": "tables", "--option sheet": "spreadsheets"}
+
+    @property
+    def suffix(self) -> str:  # type: ignore[override]
+        """That of the file it was read from."""
+        return str(self.form.get("suffix", ".csv"))
+
+    def shown_suffix(self) -> str:
+        """Of a text that people can read."""
+        return self.suffix if self.suffix in (*TEXT, ".jsonl") else ".csv"
+
+    @classmethod
+    def recognises(cls, path: Path, how: Reading) -> int:
+        """By name; but JSON lines may be those of another format that names their suffix."""
+        if path.is_dir():
+            return BY_CONTENT if is_parquet_folder(path) else NO
+        sure = BY_CONTENT if suffix_of(path) in (".jsonl", ".ndjson") else BY_NAME
+        return sure if suffix_of(path) in (*TEXT, *TYPED) else NO
 
     @classmethod
     def taken(cls, path: Path, how: Reading) -> tuple[str, tuple[str, ...]]:
-        return "a table", tuple(cls.options)
+        return "a table", tuple(name for name in cls.options if name != "--option sheet" or suffix_of(path) == ".xlsx")
 
     @classmethod
     def read(cls, path: Path, how: Reading) -> tuple["Table", Tree]:
-        return cls.fit(path, overrides(how.columns), how.encoding, how.keep)
+        return cls.fit(path, overrides(how.columns), how.encoding, how.keep, how.options)
 
     @classmethod
     def fit(
@@ -106,15 +124,18 @@ class Table(Format):
         overrides: dict[str, Any] | None = None,
         encoding: str = "utf-8",
         keep: tuple[str, ...] = (),
+        options: dict[str, str] | None = None,
     ) -> tuple["Table", Tree]:
         """The format of a file and its states.
 
         `overrides`: {column: "drop", a kind, or {"kind": ..., ...}}.  `keep`: columns to be modelled though they are
-        identifiers or private.
+        identifiers or private.  `options` are those of the kind of file, such as {"sheet": "2024"}.
         """
         path = Path(path)
-        if table_suffix(path) == ".parquet":
-            return cls.of_arrow(read_parquet(path), overrides, str(path), keep)
+        suffix = table_suffix(path)
+        if suffix in TYPED:
+            table, form = TYPED[suffix].read(path, options or {})
+            return cls.of_arrow(table, overrides, str(path), keep, form)
         table, separator, found, header = read_text(path, encoding)
         remarks = []
         if found in FALLBACK and not encoding.lower().startswith(found):
@@ -122,17 +143,24 @@ class Table(Format):
         if not header:
             remarks.append(f"the first row holds values, not names: the columns are called {column_names(1)[0]}, ...")
         settings = {"separator": separator, "encoding": found, "header": header, "remarks": tuple(remarks)}
+        settings["form"] = {"suffix": suffix}
         return cls._fit(table, str(path), overrides, keep, typed=False, **settings)
 
     @classmethod
     def of_arrow(
-        cls, table: Any, overrides: dict[str, Any] | None = None, where: str = "the table", keep: tuple[str, ...] = ()
+        cls,
+        table: Any,
+        overrides: dict[str, Any] | None = None,
+        where: str = "the table",
+        keep: tuple[str, ...] = (),
+        form: dict[str, Any] | None = None,
     ) -> tuple["Table", Tree]:
-        """The format of a pyarrow.Table and its states; what is drawn has its types.  `where`: what to call it."""
+        """The format of a pyarrow.Table and its states; what is drawn has its types.  `where`: what to call it; `form`: of
+        the file that it was read from."""
         check_names(table.column_names, where)
         if table.num_rows == 0:
             raise BadData(f"{where}: has columns but no rows: add rows")
-        return cls._fit(table, where, overrides, keep, typed=True)
+        return cls._fit(table, where, overrides, keep, typed=True, form=form or {})
 
     @classmethod
     def _fit(
@@ -345,16 +373,16 @@ class Table(Format):
         source, path = Path(source), Path(path)
         cells, table = self._decode(x), self._read(source)
         known = self._known(table, source, mark)
-        if ".parquet" in (table_suffix(source), table_suffix(path)):
+        if table_suffix(source) in TYPED or table_suffix(path) in TYPED:
             for name in [name for name in cells if name in known]:
                 self._keep(cells, name, known[name])
-        if table_suffix(path) == ".parquet":
+        if table_suffix(path) in TYPED:
             filled = self._arrow(cells)
-            for field in table.schema:
-                if field.name not in cells:
-                    filled = filled.append_column(field, table[field.name])
+            for other in table.schema:
+                if other.name not in cells:
+                    filled = filled.append_column(other, table[other.name])
             names = [*table.column_names, *[name for name in cells if name not in known]]
-            write_bytes(path, _parquet(filled.select(names)))
+            write_bytes(path, TYPED[table_suffix(path)].write(filled.select(names), self.form))
             return
         blanks = {column.name: column.missing or "" for column in self.columns}
         texts = {name: [blanks[name] if text is None else text for text in drawn] for name, drawn in cells.items()}
@@ -367,7 +395,7 @@ class Table(Format):
 
     def _written(self, table: Any, texts: dict[str, list[str]], source: Path, path: Path) -> Written:
         """The columns of `source` as they are to stand in the text file `path`, gaps and all."""
-        if table_suffix(source) == ".parquet":
+        if table_suffix(source) in TYPED:
             columns = {name: texts[name] if name in texts else any_texts(table[name]) for name in table.column_names}
             written = Written.anew(columns, self.separator, self.encoding, self.header)
         else:
@@ -385,8 +413,8 @@ class Table(Format):
 
     def _write(self, cells: dict[str, list[str | None]], path: Path) -> None:
         suffix = table_suffix(path)
-        if suffix == ".parquet":
-            raw = _parquet(self._arrow(cells))
+        if suffix in TYPED:
+            raw = TYPED[suffix].write(self._arrow(cells), self.form)
         else:
             blanks = [column.blank if isinstance(column, LeftOut) else column.missing or "" for column in self.in_order]
             filled = [
@@ -474,7 +502,8 @@ class Table(Format):
         return parts
 
     def _read(self, path: Path) -> Any:
-        return read_parquet(path) if table_suffix(path) == ".parquet" else self._text(path).table
+        suffix = table_suffix(path)
+        return TYPED[suffix].read(path, self.form)[0] if suffix in TYPED else self._text(path).table
 
     def _text(self, path: Path) -> TextTable:
         return read_text(path, self.encoding, self.header)
@@ -501,6 +530,7 @@ class Table(Format):
             "left_out": [column.to_json() for column in self.left_out],
             "header": self.header,
             "remarks": list(self.remarks),
+            "form": self.form,
         }
         return {"columns": [column.to_json() for column in self.columns], **plain}
 
@@ -510,13 +540,6 @@ class Table(Format):
         left_out = tuple(map(LeftOut.from_json, data.get("left_out", [])))
         lists = {"dropped": tuple(data["dropped"]), "remarks": tuple(data.get("remarks", []))}
         return cls(**{**data, **lists, "columns": columns, "left_out": left_out})
-
-
-def _parquet(table: Any) -> bytes:
-    pa = arrow_library()
-    sink = pa.BufferOutputStream()
-    pa.parquet.write_table(table, sink)
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def _line(column: Column, listed: bool) -> Line:

@@ -12,12 +12,11 @@ import numpy as np
 from unnoise.data.base import BadData
 from unnoise.data.column_kinds import FEW
 from unnoise.data.columns import Texts
-from unnoise.data.files import read_bytes, separator_of, suffix_of, without_blanks
+from unnoise.data.files import read_bytes, separator_of, without_blanks
 from unnoise.data.header import ROWS, column_names, has_header
+from unnoise.data.table_kinds import table_suffix
 from unnoise.data.text_encoding import decoded
 from unnoise.data.typed_columns import arrow_library
-
-SUFFIXES = (".csv", ".tsv", ".parquet")
 
 
 def overrides(path: Path | None) -> dict[str, Any] | None:
@@ -35,13 +34,6 @@ def overrides(path: Path | None) -> dict[str, Any] | None:
     if not isinstance(data, dict):
         raise BadData(f"{path}: expected lines such as `age: number`")
     return data
-
-
-def table_suffix(path: Path) -> str:
-    suffix = suffix_of(path)
-    if suffix not in SUFFIXES:
-        raise BadData(f"{path}: a table ends in {', '.join(SUFFIXES)}, or in one of these and .gz: rename it")
-    return suffix
 
 
 def _text(raw: bytes, path: Path, encoding: str) -> tuple[str, str]:

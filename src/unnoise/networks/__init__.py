@@ -6,6 +6,7 @@ from unnoise.networks.embedding import Modulation, TimeEmbedding, modulate
 from unnoise.networks.images import SmallUNet, SmallUNetConfig
 from unnoise.networks.mlp import MLP, MLPConfig
 from unnoise.networks.presets import PRESETS, column, columns, default_network, network_for
+from unnoise.networks.series import SeriesNet, SeriesNetConfig
 from unnoise.networks.transformer import SequenceTransformer, SequenceTransformerConfig
 
 __all__ = [
@@ -19,6 +20,8 @@ __all__ = [
     "Modulation",
     "SequenceTransformer",
     "SequenceTransformerConfig",
+    "SeriesNet",
+    "SeriesNetConfig",
     "SmallUNet",
     "SmallUNetConfig",
     "TimeEmbedding",

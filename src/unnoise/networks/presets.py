@@ -1,6 +1,7 @@
 """A network for a process, in three sizes.
 
     numbers or counts, one axis or none     MLP
+    numbers in an order, such as in time    SeriesNet
     arrays of two or three axes             SmallUNet
     a sequence of categories of one size    SequenceTransformer
     columns of unlike kinds or sizes        ColumnTransformer
@@ -22,26 +23,31 @@ from unnoise.extensions import unknown
 from unnoise.networks.base import NEEDS, REGISTRY, build, configured, plan
 from unnoise.networks.columns import ColumnLeaf
 from unnoise.processes import FiniteProcess, Gaussian, Process, Product, Thinning
+from unnoise.schedules import Cosine
 
 MOST_COLUMNS = 2048  # tokens of a table; a network for more should know how they lie
+MANY_ROWS = 5000  # series, from which a network for them needs no drop-out
 SHORTEST_SIDE = 4  # of an array that convolutions suit
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "tiny": {
         "MLP": {"width": 64, "layers": 2},
         "SmallUNet": {"width": 16, "multipliers": [1, 2], "blocks": 1, "heads": 2},
+        "SeriesNet": {"width": 32, "multipliers": [1, 2], "blocks": 1, "heads": 4},
         "SequenceTransformer": {"width": 64, "layers": 2, "heads": 4},
         "ColumnTransformer": {"width": 32, "layers": 2, "heads": 4},
     },
     "small": {
         "MLP": {"width": 256, "layers": 6},
         "SmallUNet": {"width": 64, "multipliers": [1, 2, 2], "blocks": 2, "heads": 4},
+        "SeriesNet": {"width": 64, "multipliers": [1, 2, 2], "blocks": 2, "heads": 4},
         "SequenceTransformer": {"width": 512, "layers": 8, "heads": 8},
         "ColumnTransformer": {"width": 256, "layers": 4, "heads": 8},
     },
     "base": {
         "MLP": {"width": 768, "layers": 8},
         "SmallUNet": {"width": 128, "multipliers": [1, 2, 2], "blocks": 3, "heads": 8},
+        "SeriesNet": {"width": 128, "multipliers": [1, 2, 4], "blocks": 3, "heads": 8},
         "SequenceTransformer": {"width": 768, "layers": 12, "heads": 12},
         "ColumnTransformer": {"width": 512, "layers": 6, "heads": 8},
     },
@@ -55,13 +61,15 @@ def default_network(
     name: str | None = None,
     windows: bool = False,
     bin: float = 0.0,
+    series: bool = False,
     seed: int | None = None,
     **options: Any,
 ) -> nn.Module:
     """The network of a process.  `windows` says that sequences are cut anywhere from longer ones, so that a position means
-    nothing in itself, `bin` that numbers come in bins of this width; `options` are fields of the configuration that take the
-    place of the preset's.  `name` is that of another registered network."""
-    return build(*_chosen(process, preset, name, {"windows": windows, "bin": bin}, options), seed)
+    nothing in itself, `bin` that numbers come in bins of this width, `series` that they lie in an order along
+    their last axis, with channels before it if there are any; `options` are fields of the configuration that take the place
+    of the preset's.  `name` is that of another registered network."""
+    return build(*_chosen(process, preset, name, {"windows": windows, "bin": bin, "series": series}, options), seed)
 
 
 def planned(
@@ -141,10 +149,24 @@ def _(process: FiniteProcess, **hints: Any) -> tuple[str, dict[str, Any]]:
 @network_for.register(Thinning)
 def _(process: Gaussian | Thinning, **hints: Any) -> tuple[str, dict[str, Any]]:
     leaf = column(process, ())
+    if hints.get("series") and isinstance(process, Gaussian) and len(leaf.shape) in (1, 2):
+        return "SeriesNet", _series(process, hints.get("rows", MANY_ROWS))
     needed = {"shape": leaf.shape, "kind": leaf.kind, "entries": leaf.entries}
     if not _image(leaf.shape):
         return "MLP", needed
     return "SmallUNet", {**needed, "bin": hints.get("bin", 0.0) if leaf.kind == "number" else 0.0}
+
+
+def _series(process: Gaussian, rows: int) -> dict[str, Any]:
+    """The fitted law is known under the cosine schedule and independent noise; few rows need more to keep them from being
+    learned by heart."""
+    plain = isinstance(process.schedule, Cosine) and process.covariance is None
+    base = plain and process.space.dimension <= MOST_COLUMNS
+    return {
+        "shape": process.space.shape,
+        "base": base,
+        "dropout": 0.0 if rows >= MANY_ROWS else 0.2 if rows >= 1000 else 0.4,
+    }
 
 
 def _image(shape: Sequence[int]) -> bool:

@@ -71,7 +71,8 @@ def recipe(
     preset = preset or preset_for(on)
     task = format if isinstance(format, Task) else Task.of(format, schedule)
     more: dict[str, Any] = {**({"self_condition": True} if self_condition else {}), **(network_options or {})}
-    plan = planned(task.process, preset, network, task.format.network_hints(), **more)
+    hints = {"rows": rows, **task.format.network_hints()}
+    plan = planned(task.process, preset, network, hints, **more)
     chosen = {**train_defaults(task.format, rows, preset, on), **{k: v for k, v in options.items() if v is not None}}
     if options.get("steps") is not None or options.get("epochs") is not None:
         chosen["minutes"] = options.get("minutes")

@@ -15,6 +15,7 @@ from math import isfinite
 from time import perf_counter
 
 import torch
+from torch import Tensor
 
 from unnoise.denoiser import Denoiser
 from unnoise.networks.linear_law import fit_linear_law
@@ -32,6 +33,8 @@ from unnoise.training.run import Run
 from unnoise.training.safe_files import RunError
 from unnoise.training.schedules import Rounds
 from unnoise.training.validation import validate
+
+MOST_FITTED = 50_000  # rows that a law is fitted to
 
 
 class NonFinite(FloatingPointError):
@@ -67,6 +70,8 @@ class Trainer:
         denoiser = run.denoiser_of_config()
         self.held = held[NoiseSource(c.seed, held).at("validation").uniform().argsort()[: c.validation_rows]]
         self.order = Order(rows, c.batch_size, c.seed, c.accumulate, self.accelerator.num_processes)
+        if not run.found():
+            _fit_base(denoiser, self.source, rows)
         self.options, self.log_fill = run.objective_options(), run.format().log_fill
         self.bound = Objective(denoiser, **self.options)  # of the held-out rows, and of a schedule that is learned
         self.rounds = Rounds(self.bound, rows, self.order.part, c.seed)
@@ -273,6 +278,14 @@ class Trainer:
         if self.accelerator.is_main_process:
             self.run.drop_after(state)
         self.accelerator.wait_for_everyone()
+
+
+def _fit_base(denoiser: Denoiser, source: Source, rows: Tensor) -> None:
+    """A network that starts from a law fitted to the data, `fit_base(x0)`, is given the training rows before the first
+    update; what it keeps of them are buffers, saved with the weights."""
+    fit = getattr(denoiser.network, "fit_base", None)
+    if fit is not None:
+        fit(source.take(rows[:: -(-len(rows) // MOST_FITTED)]))
 
 
 def train(run: Run, x0: Tree | Source, progress: bool = False) -> Outcome:
