@@ -79,9 +79,18 @@ class Array(Format):
     @classmethod
     def fit(cls, path: Path, categories: bool = False, noise: str | None = None) -> tuple["Array", Tree]:
         values, name, others = named(path)
+        own, x = cls.of_array(values, categories, noise, str(path))
+        own.array, own.others = name, others
+        return own, x
+
+    @classmethod
+    def of_array(
+        cls, values: np.ndarray, categories: bool = False, noise: str | None = None, where: str = "the array"
+    ) -> tuple["Array", Tree]:
+        """The format of an array and its states; `where` is what errors call it."""
+        check_array(values, where)
         last = values.ndim == 4 and values.shape[-1] in (1, 3) and values.shape[1] not in (1, 3)
         own = cls(shape=list(values.shape[1:]), dtype=str(values.dtype), categories=categories, channels_last=last)
-        own.array, own.others = name, others
         if values.dtype == bool:
             values = values.astype(np.uint8)
         if np.issubdtype(values.dtype, np.integer):
@@ -91,11 +100,11 @@ class Array(Format):
             if own.levels > LEVELS:
                 own.low = own.levels = 0
             if own.levels == 1 and not categories:
-                raise BadData(f"{path}: every entry is {low}, so there is nothing to learn: pass data that varies")
+                raise BadData(f"{where}: every entry is {low}, so there is nothing to learn: pass data that varies")
         if own.levels == 0:
             if categories:
                 raise BadData(
-                    f"{path}: {values.dtype} from {values.min()} to {values.max()} is no set of at most {LEVELS} levels"
+                    f"{where}: {values.dtype} from {values.min()} to {values.max()} is no set of at most {LEVELS} levels"
                 )
             flat = values.reshape(len(values), -1).astype(np.float64)
             if values.ndim <= 2:
@@ -111,7 +120,7 @@ class Array(Format):
             raise BadData(
                 f"--noise {noise}: numbers have Gaussian noise; it is for levels as --categories, or for sequences"
             )
-        return own, own._encode(values, path)
+        return own, own._encode(values, where)
 
     def _check_noise(self) -> None:
         if self.noise not in NOISES:
@@ -195,30 +204,38 @@ class Array(Format):
         return 2.0 / self.levels
 
     def encode(self, path: Path) -> Tree:
-        return self._encode(self._load(path), path)
+        return self.encode_array(named(path, self.array)[0], str(path))
 
-    def _load(self, path: Path) -> np.ndarray:
-        values = named(path, self.array)[0]
+    def encode_array(self, values: np.ndarray, where: str = "the array") -> Tree:
+        """The states of an array."""
+        return self._encode(self._fitting(values, where), where)
+
+    def _fitting(self, values: np.ndarray, where: str) -> np.ndarray:
+        check_array(values, where)
         if list(values.shape[1:]) != self.shape:
             raise BadData(
-                f"{path}: examples have shape {tuple(values.shape[1:])}; the model was trained on {tuple(self.shape)}"
+                f"{where}: examples have shape {tuple(values.shape[1:])}; the model was trained on {tuple(self.shape)}"
             )
         return values
 
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
         """Gaps are NaN, or the number that the mark says; whole numbers have no NaN and need a mark."""
-        values, known = self._known(path, mark)
+        return self.gaps_of_array(named(path, self.array)[0], mark, str(path))
+
+    def gaps_of_array(self, values: np.ndarray, mark: str | None = None, where: str = "the array") -> tuple[Tree, Tree]:
+        """Those of an array."""
+        values, known = self._known(values, mark, where)
         values = np.where(known, values, values.dtype.type(self.low))
         if self.channels_last:
             known = np.moveaxis(known, -1, 1)
-        return self._encode(values, path), torch.as_tensor(known.copy())
+        return self._encode(values, where), torch.as_tensor(known.copy())
 
-    def _known(self, path: Path, mark: str | None) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of a file with gaps, and which of them are known."""
-        values = self._load(path)
+    def _known(self, values: np.ndarray, mark: str | None, where: str) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers with gaps, and which of them are known."""
+        values = self._fitting(values, where)
         floats = np.issubdtype(values.dtype, np.floating)
         if mark is None and not floats:
-            raise BadData(f"{path}: {values.dtype} has no NaN: say which number stands for a gap, such as --mark 255")
+            raise BadData(f"{where}: {values.dtype} has no NaN: say which number stands for a gap, such as --mark 255")
         known = ~np.isnan(values) if floats else np.ones(values.shape, dtype=bool)
         if mark is not None:
             try:
@@ -227,7 +244,7 @@ class Array(Format):
                 raise BadData(f"--mark {mark!r}: a gap in an array is marked by a number, such as 255, or NaN") from None
         return values, known
 
-    def _encode(self, values: np.ndarray, path: Path) -> Tree:
+    def _encode(self, values: np.ndarray, path: Path | str) -> Tree:
         if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
             where = np.argwhere(~np.isfinite(values))[0].tolist()
             raise BadData(f"{path}: the entry {where} is {values[tuple(where)]}: drop or impute it first")
@@ -242,7 +259,7 @@ class Array(Format):
         level = torch.as_tensor(values.astype(np.int64)) - self.low
         return level if self.categories else ((level + 0.5) * self.width - 1).float()
 
-    def _check_levels(self, values: np.ndarray, path: Path) -> None:
+    def _check_levels(self, values: np.ndarray, path: Path | str) -> None:
         last = self.low + self.levels - 1
         broken = values != np.rint(values) if values.dtype.kind == "f" else np.zeros(0, dtype=bool)
         if broken.any():
@@ -283,8 +300,12 @@ class Array(Format):
 
     def write_filled(self, x: Tree, source: Path, path: Path, mark: str | None = None) -> None:
         """The file `source` with its gaps filled: what is known stays as it is, to the last digit."""
-        values, known = self._known(source, mark)
-        self._write(np.where(known, as_type(np.where(known, values, 0), np.dtype(self.dtype)), self.values(x)), path)
+        self._write(self.filled_array(x, named(source, self.array)[0], mark, str(source)), path)
+
+    def filled_array(self, x: Tree, values: np.ndarray, mark: str | None = None, where: str = "the array") -> np.ndarray:
+        """An array with its gaps filled."""
+        values, known = self._known(values, mark, where)
+        return np.where(known, as_type(np.where(known, values, 0), np.dtype(self.dtype)), self.values(x))
 
     def _write(self, values: np.ndarray, path: Path) -> None:
         suffix, buffer = _written_as(path), io.BytesIO()
@@ -329,13 +350,18 @@ def named(path: Path, wanted: str | None = None) -> tuple[np.ndarray, str | None
             values = idx(data)
     except (ValueError, EOFError, KeyError, struct.error, OSError, zipfile.BadZipFile, zlib.error) as error:
         raise BadData(f"{path}: is no array that can be read ({error})") from error
-    if values.dtype.kind == "c":
-        raise BadData(f"{path}: holds {values.dtype}: pass real and imaginary parts as entries of their own")
-    if values.dtype.kind not in "biuf":
-        raise BadData(f"{path}: holds {values.dtype}, not numbers")
-    if values.ndim == 0 or not values.size:
-        raise BadData(f"{path}: the array has shape {values.shape}; expected examples along the first axis")
+    check_array(values, str(path))
     return values, name, others
+
+
+def check_array(values: np.ndarray, where: str) -> None:
+    """That these are numbers, examples first."""
+    if values.dtype.kind == "c":
+        raise BadData(f"{where}: holds {values.dtype}: pass real and imaginary parts as entries of their own")
+    if values.dtype.kind not in "biuf":
+        raise BadData(f"{where}: holds {values.dtype}, not numbers")
+    if values.ndim == 0 or not values.size:
+        raise BadData(f"{where}: the array has shape {values.shape}; expected examples along the first axis")
 
 
 def as_type(values: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -9,6 +9,7 @@ masking unless uniform noise is asked for.
 import csv
 import io
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -124,25 +125,51 @@ class Sequences(Format):
         packed = len(pieces) < 8 if padded is None else not padded
         own = cls(form=form, symbols=symbols, alphabet=[], length=0, padded=not packed, noise=noise, **columns)
         own.tokenizer = _tokenizer_json(tokenizer) if tokenizer is not None else ""
-        split = own._split_all(pieces, path)
-        if own.tokenizer:
-            vocabulary = own._tokenizer().get_vocab()
-            own.alphabet = [token for token, _ in sorted(vocabulary.items(), key=lambda item: item[1])]
+        return own, own._fit_to(own._split_all(pieces, path), length, path)
+
+    @classmethod
+    def of_texts(
+        cls,
+        texts: list[str] | str,
+        length: int | None = None,
+        symbols: Symbols | None = None,
+        tokenizer: Path | None = None,
+        noise: str = "masking",
+        where: str = "the texts",
+    ) -> tuple["Sequences", Int[Tensor, "rows length"]]:
+        """The format of strings and its states: an example for each of a list, windows of a single one."""
+        padded, pieces = not isinstance(texts, str), [texts] if isinstance(texts, str) else texts
+        if length is not None and length < 1:
+            raise BadData(f"--length {length}: a sequence has at least one symbol")
+        if tokenizer is not None:
+            symbols = "tokens"
+        if symbols is None:
+            symbols = "bytes" if len(set().union(*pieces)) > CHARACTERS else "characters"
+        form, column = ("smiles", "smiles") if symbols == "smiles" else ("text", "")
+        own = cls(form=form, symbols=symbols, alphabet=[], length=0, padded=padded, noise=noise, column=column)
+        own.tokenizer = _tokenizer_json(tokenizer) if tokenizer is not None else ""
+        return own, own._fit_to(own._split_texts(pieces, where), length, where)
+
+    def _fit_to(self, split: list[list[str]], length: int | None, path: Path | str) -> Int[Tensor, "rows length"]:
+        """Choose the alphabet and the length by the symbols of every sequence; their states."""
+        if self.tokenizer:
+            vocabulary = self._tokenizer().get_vocab()
+            self.alphabet = [token for token, _ in sorted(vocabulary.items(), key=lambda item: item[1])]
         else:
-            own.alphabet = sorted({symbol for piece in split for symbol in piece})
+            self.alphabet = sorted({symbol for piece in split for symbol in piece})
         longest = max(map(len, split), default=0)
         if not longest:
             raise BadData(f"{path}: holds no sequence")
-        if own.padded:
-            own.alphabet.append(END)
-            own.length = length or min(longest, LONGEST)
-            own.cut = sum(len(piece) > own.length for piece in split)
+        if self.padded:
+            self.alphabet.append(END)
+            self.length = length or min(longest, LONGEST)
+            self.cut = sum(len(piece) > self.length for piece in split)
         else:
-            own.length = length or min(LENGTH, longest)
-        states = own._states(split, path)
+            self.length = length or min(LENGTH, longest)
+        states = self._states(split, path)
         if not len(states):
-            raise BadData(f"{path}: {longest} symbols are fewer than one window of {own.length}: pass a smaller --length")
-        return own, states
+            raise BadData(f"{path}: {longest} symbols are fewer than one window of {self.length}: pass a smaller --length")
+        return states
 
     def lines(self) -> list[Line]:
         shown = (
@@ -187,7 +214,9 @@ class Sequences(Format):
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tensor, Tensor]:
         """A mark, `_` unless told, stands for each symbol to be filled."""
         mark = self._mark(path, mark)
-        split = self._split_all(_pieces(path, self.form, self.symbols, mark)[1], path, mark)
+        return self._gaps(self._split_all(_pieces(path, self.form, self.symbols, mark)[1], path, mark), mark, path)
+
+    def _gaps(self, split: list[list[str]], mark: str, path: Path | str) -> tuple[Tensor, Tensor]:
         for n, size in enumerate(map(len, split), 1):
             if self.padded and size > self.length:
                 raise BadData(f"{path}: sequence {n} has {size} symbols, the model's have up to {self.length}: cut it")
@@ -199,7 +228,25 @@ class Sequences(Format):
         x = self._states(split, path, mark)
         return x, x != len(self.alphabet)
 
-    def _mark(self, path: Path, mark: str | None) -> str:
+    def encode_texts(self, texts: list[str] | str, where: str = "the texts") -> Tensor:
+        """The states of strings: of every one, or of the windows of a single one."""
+        return self._states(self._split_texts([texts] if isinstance(texts, str) else texts, where), where)
+
+    def gaps_of_texts(self, texts: list[str], mark: str | None = None, where: str = "the texts") -> tuple[Tensor, Tensor]:
+        """The states of strings with gaps, and which of their coordinates are known."""
+        mark = self._mark(where, mark)
+        return self._gaps(self._split_texts(texts, where, mark), mark, where)
+
+    def filled_texts(
+        self, x: Int[Tensor, "rows length"], texts: list[str], mark: str | None = None, where: str = "the texts"
+    ) -> list[str]:
+        """Strings with what was drawn in the place of their marks."""
+        put = self._putting(x, self.gaps_of_texts(texts, mark, where)[1], self._mark(where, mark))
+        if self.symbols != "bytes":
+            return [put(text) for text in texts]
+        return [put(text.encode().decode("latin-1")).encode("latin-1").decode(errors="replace") for text in texts]
+
+    def _mark(self, path: Path | str, mark: str | None) -> str:
         mark = "_" if mark is None else mark
         mark = mark.upper() if self.form == "fasta" else mark  # as its sequences are
         if self.symbols == "tokens":
@@ -255,13 +302,7 @@ class Sequences(Format):
     def write_filled(self, x: Int[Tensor, "rows length"], source: Path, path: Path, mark: str | None = None) -> None:
         """The file `source` with what was drawn in the place of its marks; all else in it stays as it is."""
         _, fixed = self.gaps(source, mark)
-        mark = self._mark(source, mark)
-        ended = (x == self.alphabet.index(END)).cumsum(1) > 0 if self.padded else torch.zeros_like(fixed)
-        drawn = iter(["" if end else self.alphabet[i] for i, end in zip(x[~fixed].tolist(), ended[~fixed], strict=True)])
-
-        def put(text: str) -> str:
-            return re.sub(re.escape(mark), lambda _: next(drawn), text, flags=re.IGNORECASE if self.form == "fasta" else 0)
-
+        put = self._putting(x, fixed, self._mark(source, mark))
         if self.symbols == "bytes":
             write_bytes(path, put(read_bytes(source).decode("latin-1")).encode("latin-1"))
             return
@@ -281,6 +322,16 @@ class Sequences(Format):
             body = put(text)
         write_bytes(path, body.encode("utf-8"))
 
+    def _putting(self, x: Int[Tensor, "rows length"], fixed: Tensor, mark: str) -> Callable[[str], str]:
+        """A function that puts what was drawn into texts with marks, one text after another."""
+        ended = (x == self.alphabet.index(END)).cumsum(1) > 0 if self.padded else torch.zeros_like(fixed)
+        drawn = iter(["" if end else self.alphabet[i] for i, end in zip(x[~fixed].tolist(), ended[~fixed], strict=True)])
+
+        def put(text: str) -> str:
+            return re.sub(re.escape(mark), lambda _: next(drawn), text, flags=re.IGNORECASE if self.form == "fasta" else 0)
+
+        return put
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -297,7 +348,13 @@ class Sequences(Format):
             pieces = [line for piece in pieces for line in LINES.split(piece) if line.strip()]
         return [self._split(piece, path, mark) for piece in pieces]
 
-    def _split(self, text: str, path: Path, mark: str = "") -> list[str]:
+    def _split_texts(self, texts: list[str], where: str, mark: str = "") -> list[list[str]]:
+        """The symbols of every string; bytes as the characters of the same number."""
+        if self.symbols == "bytes":
+            texts = [text.encode().decode("latin-1") for text in texts]
+        return [self._split(text, where, mark) for text in texts]
+
+    def _split(self, text: str, path: Path | str, mark: str = "") -> list[str]:
         if self.symbols == "tokens":
             return self._tokenizer().encode(text, add_special_tokens=False).tokens
         if self.symbols == "smiles":
@@ -307,7 +364,7 @@ class Sequences(Format):
             return found
         return list(text)
 
-    def _states(self, split: list[list[str]], path: Path, mark: str = "") -> Int[Tensor, "rows length"]:
+    def _states(self, split: list[list[str]], path: Path | str, mark: str = "") -> Int[Tensor, "rows length"]:
         index = {symbol: i for i, symbol in enumerate([*self.alphabet, *([mark] if mark else [])])}
         coded = []
         for n, piece in enumerate(split):
