@@ -73,17 +73,20 @@ from unnoise.spaces import Counts, Euclidean, Finite, JumpKernel, Space
 
 __version__ = "0.1.0"
 
-LATER = ("data", "evaluation", "networks", "training")  # parts that are imported when they are asked for
+LATER = ("data", "evaluation", "model", "networks", "training")  # parts that are imported when they are asked for
+FRONT = ("Model", "fit", "load")  # names of `unnoise.model`, likewise
 
 
 def __getattr__(name: str) -> Any:
     if name in LATER:
         return import_module(f"unnoise.{name}")
+    if name in FRONT:
+        return getattr(import_module("unnoise.model"), name)
     raise AttributeError(f"module 'unnoise' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *LATER})
+    return sorted({*globals(), *LATER, *FRONT})
 
 
 __all__ = [
@@ -119,6 +122,7 @@ __all__ = [
     "Mean",
     "MixedTimes",
     "Mixture",
+    "Model",
     "Noise",
     "NoiseSource",
     "Objective",
@@ -149,11 +153,13 @@ __all__ = [
     "decoders",
     "divergence",
     "encode",
+    "fit",
     "fit_schedule",
     "fit_variance",
     "generators",
     "likelihood",
     "likelihoods",
+    "load",
     "noise_laws",
     "objectives",
     "oracles",
