@@ -179,7 +179,7 @@ class TextsForm(Form):
     def accepts(cls, data: Any) -> bool:
         return isinstance(data, list | tuple) and len(data) > 0 and all(isinstance(entry, str) for entry in data)
 
-    def plain(self, data: list[str]) -> list[str]:
+    def plain(self, data: list[str] | tuple[str, ...]) -> list[str]:
         return list(data)
 
     def back(self, plain: list[str]) -> list[str]:

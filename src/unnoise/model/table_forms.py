@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from unnoise.data.base import BadData
-from unnoise.data.table_files import arrow_library
+from unnoise.data.table_files import arrow_library, check_names
 from unnoise.model.forms import Form, register_form
 
 
@@ -83,9 +83,7 @@ class TableForm(Form):
 def check_table(table: Any) -> None:
     if not table.num_columns:
         raise BadData("the table has no columns: pass one with at least one column")
-    names = table.column_names
-    if double := sorted({name for name in names if names.count(name) > 1}):
-        raise BadData(f"the table: the column name {double[0]!r} occurs {names.count(double[0])} times: rename one")
+    check_names(table.column_names, "the table")
     if not table.num_rows:
         raise BadData("the table has columns but no rows: add rows")
 
@@ -125,9 +123,10 @@ class FrameForm(TableForm):
 
     name = "pandas"
 
-    def __init__(self, template: str, names: list[Any]):
+    def __init__(self, template: str, names: list[Any], objects: list[str]):
         super().__init__(template)
         self.names = names  # of the columns, which are no strings perhaps
+        self.objects = objects  # columns of dtype object, which arrow does not know
 
     @classmethod
     def accepts(cls, data: Any) -> bool:
@@ -137,17 +136,19 @@ class FrameForm(TableForm):
     def of(cls, data: Any) -> "FrameForm":
         if getattr(data.columns, "nlevels", 1) > 1:
             raise BadData("the table has columns of several levels: flatten their names first")
-        return cls(cls.template_of(data), [name.item() if isinstance(name, np.generic) else name for name in data.columns])
+        names = [name.item() if isinstance(name, np.generic) else name for name in data.columns]
+        return cls(cls.template_of(data), names, [str(name) for name, kind in data.dtypes.items() if kind.name == "object"])
 
     @classmethod
     def arrow(cls, data: Any) -> Any:
         named = data.set_axis([str(name) for name in data.columns], axis=1)
+        check_names(list(named.columns), "the table")
         return _as_arrow(lambda pa: pa.Table.from_pandas(named, preserve_index=False), "the table")
 
     def back(self, plain: Any) -> Any:
         template, frame = self.empty().to_pandas(), plain.to_pandas()
-        wanted = {name: kind for name, kind in template.dtypes.items() if name in frame and frame[name].dtype != kind}
-        frame = frame.astype(wanted)
+        kinds = {**template.dtypes, **dict.fromkeys(self.objects, object)}
+        frame = frame.astype({name: kind for name, kind in kinds.items() if name in frame and frame[name].dtype != kind})
         own = {str(name): name for name in self.names}
         return frame.set_axis([own.get(name, name) for name in frame.columns], axis=1)
 
@@ -155,7 +156,7 @@ class FrameForm(TableForm):
         return self.back(plain).set_axis(data.index, axis=0)
 
     def to_json(self) -> dict[str, Any]:
-        return {**super().to_json(), "names": self.names}
+        return {**super().to_json(), "names": self.names, "objects": self.objects}
 
 
 @register_form
