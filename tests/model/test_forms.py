@@ -159,6 +159,13 @@ def test_datasets_of_hugging_face():
     assert type(back) is datasets.Dataset and back.features == features and back.to_dict() == data.to_dict()
 
 
+def test_datasets_of_one_column_of_strings():
+    datasets = pytest.importorskip("datasets")
+    data = datasets.Dataset.from_dict({"text": ["a b", "c\nd", ""] * 4})
+    back = round_trip(data)
+    assert type(back) is datasets.Dataset and back.to_dict() == data.to_dict()
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int64", "bool", "int32"])
 @pytest.mark.parametrize("shape", [(N,), (N, 3), (N, 4, 4), (N, 3, 5, 5)])
 def test_whole_numbers_of_arrays(dtype, shape):

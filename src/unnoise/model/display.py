@@ -30,14 +30,15 @@ CELL = "padding: .15rem .6rem; text-align: left; border-bottom: 1px solid #ddd"
 
 def short(model: "Model") -> str:
     """What was understood, how training went, and the bound."""
+    fresh = type(model)().get_params()
+    said = {name: value for name, value in model.get_params().items() if name not in fresh or value != fresh[name]}
+    words = f"Model({', '.join(f'{name}={value!r}' for name, value in said.items())})"
     if not model.__sklearn_is_fitted__():
-        fresh = type(model)().get_params()
-        said = {name: value for name, value in model.get_params().items() if name not in fresh or value is not fresh[name]}
-        return f"Model({', '.join(f'{name}={value!r}' for name, value in said.items())})"
+        return words
     lines = model.format_.lines()
     text = table(["part", "kind", "values", "noise"], [_cells(line) for line in lines[:MOST]])
     more = [f"and {len(lines) - MOST} more"] if len(lines) > MOST else []
-    return "\n".join([text, *more, trained(model.outcome_)])
+    return "\n".join([words, text, *more, trained(model.outcome_)])
 
 
 def _cells(line: Line) -> list[str]:

@@ -26,7 +26,7 @@ class Estimator:
 
     def __init__(
         self,
-        minutes: float | None = None,
+        minutes: float | int | None = None,
         *,
         steps: int | None = None,
         preset: str | None = None,

@@ -74,7 +74,7 @@ class Model(Estimator):
     def sample(
         self,
         n: int = 1,
-        given: dict[Any, Any] | None = None,
+        given: Any = None,
         *,
         seed: int | None = None,
         out: str | PathLike | None = None,
@@ -202,7 +202,7 @@ class Model(Estimator):
         return self._rows
 
 
-def fit(data: Any, minutes: float | None = None, **options: Any) -> Model:
+def fit(data: Any, minutes: float | int | None = None, **options: Any) -> Model:
     """A model of data: a path, a frame of pandas or polars, a table of arrow, an array, a tensor, a list of strings, one
     long text, a dict of columns, or a Hugging Face dataset.  Options are those of `Model`."""
     return Model(minutes, **options).fit(data)

@@ -204,6 +204,37 @@ class DatasetForm(TableForm):
 
 
 @register_form
+class DatasetOfTextsForm(Form):
+    """A Hugging Face dataset whose one column holds strings: an example each, as in a list."""
+
+    name = "datasets texts"
+
+    def __init__(self, column: str):
+        self.column = column
+
+    @classmethod
+    def accepts(cls, data: Any) -> bool:
+        if not DatasetForm.accepts(data) or len(data.column_names) != 1:
+            return False
+        return getattr(data.features[data.column_names[0]], "dtype", None) in ("string", "large_string")
+
+    @classmethod
+    def of(cls, data: Any) -> "DatasetOfTextsForm":
+        return cls(data.column_names[0])
+
+    def plain(self, data: Any) -> list[str]:
+        return list(data[data.column_names[0]])
+
+    def back(self, plain: list[str]) -> Any:
+        import datasets
+
+        return datasets.Dataset.from_dict({self.column: plain})
+
+    def to_json(self) -> dict[str, Any]:
+        return {"column": self.column}
+
+
+@register_form
 class ColumnsForm(TableForm):
     """A dict of columns, each a list, a NumPy array or a torch tensor."""
 
@@ -227,7 +258,9 @@ class ColumnsForm(TableForm):
         sizes = {name: len(column) for name, column in lists.items()}
         if len(set(sizes.values())) > 1:
             raise BadData(f"the columns have different lengths, {sizes}: give all as many rows")
-        return _as_arrow(lambda pa: pa.table({name: pa.array(column) for name, column in lists.items()}), "the columns")
+        return _as_arrow(
+            lambda pa: pa.table({name: pa.array(column, from_pandas=True) for name, column in lists.items()}), "the columns"
+        )
 
     def back(self, plain: Any) -> dict[str, Any]:
         plain = ArrowForm(self.template).back(plain)
