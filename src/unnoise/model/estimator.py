@@ -71,7 +71,8 @@ class Estimator:
         note = storage.read_note(run.folder)
         self.run_, self.format_, self.form_ = run, run.format(), storage.form_in(note)
         self.outcome_: dict[str, Any] = note.get("outcome", {})
-        self._rows, self._denoiser, self._drawn = x0, run.denoiser(which="best"), None
+        self._rows, self._denoiser = x0, run.denoiser(which="best")
+        self._drawn: Tree | None = None  # for a notebook
         features = note.get("features") or {}
         for name in ("n_features_in_", "feature_names_in_"):
             vars(self).pop(name, None)

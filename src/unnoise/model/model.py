@@ -210,7 +210,7 @@ def fit(data: Any, minutes: float | int | None = None, **options: Any) -> Model:
 
 def load(folder: str | PathLike, **options: Any) -> Model:
     """The model in a folder that `save` or `unnoise train` made; options such as `device` and `progress` may differ."""
-    run = Run.open(folder)
+    run = Run.open(Path(folder))
     model = Model(**{**storage.read_note(run.folder)["params"], **options})
     model._set(run, None)
     return model
