@@ -10,7 +10,7 @@ import pytest
 import unnoise as un
 from unnoise.model import display, fitting
 
-QUICK = {"steps": 3, "progress": False, "device": "cpu"}
+QUICK = {"steps": 3, "progress": False, "device": "cpu", "panels": 0}
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def model():
 
 def test_in_a_terminal(model):
     text = repr(model)
-    assert text.splitlines()[0] == "Model(steps=3, device='cpu', progress=False)"
+    assert text.splitlines()[0] == "Model(steps=3, device='cpu', progress=False, panels=0)"
     assert "number" in text and "category" in text and "nats on held-out rows" in text
 
 
