@@ -247,6 +247,10 @@ def test_files_and_runs_of_the_command(tmp_path):
     (tmp_path / "gaps.csv").write_text("age,job\n30,\n,cook\n")
     whole = model.infill(tmp_path / "gaps.csv", steps=4)
     assert whole["age"][0] == 30 and whole["job"][1] == "cook" and not whole.isna().any(axis=None)
+    path = model.infill(tmp_path / "gaps.csv", seed=0, out=tmp_path / "full.csv", steps=4)
+    assert path.read_text().splitlines()[1].startswith("30,") and path.read_text().splitlines()[2].endswith(",cook")
+    with pytest.raises(BadData, match="is for gaps in a file"):
+        model.infill(frame, out=tmp_path / "full.csv")
 
 
 def test_text_files_give_strings(tmp_path):
@@ -368,7 +372,11 @@ def test_the_last_step_of_a_pipeline():
     inner = preprocessing.StandardScaler().fit(array).transform(array)
     np.testing.assert_allclose(line.score_samples(array), line["model"].score_samples(inner))
     assert line.score(array) == pytest.approx(line["model"].score(inner))
-    assert line["model"].n_features_in_ == 3 and "Model" in repr(line)
+    assert line["model"].n_features_in_ == 3 and "Model" in repr(line) and "Model" in line._repr_html_()
+    validation = pytest.importorskip("sklearn.utils.validation")
+    validation.check_is_fitted(line["model"])
+    with pytest.raises(NotFitted.__bases__):  # scikit-learn's own error is of these two
+        validation.check_is_fitted(un.Model())
 
 
 def test_cross_validation():

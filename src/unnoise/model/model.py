@@ -104,16 +104,32 @@ class Model(Estimator):
         return target
 
     def infill(
-        self, data: Any, mark: str | None = None, *, seed: int | None = None, steps: int | None = None, rounds: int = 8
+        self,
+        data: Any,
+        mark: str | None = None,
+        *,
+        seed: int | None = None,
+        out: str | PathLike | None = None,
+        steps: int | None = None,
+        rounds: int = 8,
     ) -> Any:
-        """The data with its gaps drawn given the rest: missing cells, NaN, or `mark`, which is _ in texts."""
+        """The data with its gaps drawn given the rest: missing cells, NaN, or `mark`, which is _ in texts.
+
+        Rows keep what names them, such as the index of a frame.  With `out`, for a file, another is written, and its path
+        returned.
+        """
         self._check()
         form = form_of(data)
         with in_python():
             own, file = form.plain(data), isinstance(form, FileForm)
+            if out is not None and not file:
+                raise BadData(f"out = {out!r}: is for gaps in a file: leave it out, and write what is returned")
             x, fixed = self.format_.gaps(own, mark) if file else plain.gaps(self.format_, own, mark)
             denoiser = self.format_.constrained(self.run_.denoiser(which="best"))
             whole, _, _ = filled(denoiser, self.format_, x, fixed, seed_of(seed), steps, self.device, rounds)
+            if out is not None:
+                self.format_.write_filled(whole, own, Path(out), mark)  # type: ignore[arg-type]
+                return Path(out)
             if file:
                 return plain.suiting(self.format_, whole)
             form = self.form_ if type(form) is type(self.form_) else form

@@ -165,10 +165,10 @@ def _(format: Table, plain: Any, given: dict[str, str]) -> Any:
     """A number that is given stands in every row as it was given, as far as the column's type has it."""
     pa = arrow_library()
     for name, text in given.items():
-        column = next(column for column in format.columns if column.name == name)
-        field = plain.schema.field(name)
-        if column.quantiles is None or text in column.blanks:
+        column = next((column for column in format.columns if column.name == name), None)
+        if column is None or column.quantiles is None or text in column.blanks:
             continue
+        field = plain.schema.field(name)
         try:
             values = pa.array([text] * plain.num_rows, pa.string()).cast(field.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # 39.0 for a whole number: what was drawn is 39
