@@ -219,8 +219,11 @@ def test_rows_are_saved_only_if_asked(model, tmp_path):
     assert bare.evaluate(people().head(3), samples=0, draws=1)["examples"] == 3
     whole = un.load(model.save(tmp_path / "whole", data=True))
     assert whole.evaluate(samples=0, draws=2)["bound"] == pytest.approx(model.evaluate(samples=0, draws=2)["bound"])
+    assert not (whole.save(tmp_path / "again") / "rows.safetensors").exists()
     with pytest.raises(RunError, match="overwrite"):
         model.save(tmp_path / "whole")
+    with pytest.raises(RunError, match="where the model is already"):
+        whole.save(tmp_path / "whole", overwrite=True)
     model.save(tmp_path / "whole", overwrite=True)
     assert not (tmp_path / "whole" / "rows.safetensors").exists()
 

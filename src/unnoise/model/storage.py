@@ -53,6 +53,8 @@ def copied(folder: Path, target: Path, rows: Tree | None, overwrite: bool) -> No
     """The folder elsewhere, with the rows that the model was trained on if these are handed over."""
     if target.exists() and not overwrite and (not target.is_dir() or any(target.iterdir())):
         raise RunError(f"{target} is there already and is not empty: choose another folder, or pass overwrite=True")
+    if target.resolve() == folder.resolve():
+        raise RunError(f"{target} is where the model is already: choose another folder")
     if overwrite and (target / "config.json").exists():
         shutil.rmtree(target)
     shutil.copytree(folder, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns(safe_files.LOCK, ROWS))
