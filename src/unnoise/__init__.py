@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from unnoise.generators import Generator, Local, divergence
     from unnoise.likelihoods import Dequantised, Enumeration, PathWeighted, ProbabilityFlow
     from unnoise.likelihoods.likelihood import likelihood
+    from unnoise.model import Model, fit, load
     from unnoise.noise import NoiseSource
     from unnoise.objectives import (
         Grid,
@@ -92,7 +93,18 @@ __version__ = "0.1.0"
 
 MODULES = (
     *("checks", "conditions", "covariance", "data", "denoiser", "evaluation", "extensions", "generators", "laws"),
-    *("likelihoods", "networks", "noise", "objectives", "oracles", "predictions", "processes", "samplers", "schedules"),
+    *(
+        "likelihoods",
+        "model",
+        "networks",
+        "noise",
+        "objectives",
+        "oracles",
+        "predictions",
+        "processes",
+        "samplers",
+        "schedules",
+    ),
     *("shapes", "spaces", "training", "tree", "verify"),
 )
 NAMES = {  # by the module that each name is fetched from
@@ -102,6 +114,7 @@ NAMES = {  # by the module that each name is fetched from
     "generators": "Generator Local divergence",
     "likelihoods": "Dequantised Enumeration PathWeighted ProbabilityFlow",
     "likelihoods.likelihood": "likelihood",
+    "model": "Model fit load",
     "noise": "NoiseSource",
     "objectives": (
         "Grid Importance MaskedCount MixedTimes Objective Quadrature Stratified Terms bound decoders fit_schedule weightings"
@@ -168,6 +181,7 @@ __all__ = [
     "Mean",
     "MixedTimes",
     "Mixture",
+    "Model",
     "Noise",
     "NoiseSource",
     "Objective",
@@ -198,11 +212,13 @@ __all__ = [
     "decoders",
     "divergence",
     "encode",
+    "fit",
     "fit_schedule",
     "fit_variance",
     "generators",
     "likelihood",
     "likelihoods",
+    "load",
     "noise_laws",
     "objectives",
     "oracles",

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
 from unnoise.cli.extending import Extended
-from unnoise.cli.tables import table
 from unnoise.paths import check_data, check_run
 
 
@@ -83,36 +82,3 @@ class Evaluate(Extended):
         )
         print(strict_json(result) if self.json else shown(result))
         return 0
-
-
-def shown(result: dict[str, Any]) -> str:
-    """Figures line by line, and at the end a table of the samples beside the controls."""
-    beside = {name: value for name, value in result.items() if name.startswith(("samples", "control_"))}
-    text = _lines({name: value for name, value in result.items() if name not in beside})
-    if not beside:
-        return text
-    figures = list(dict.fromkeys(name for values in beside.values() for name in values if not name.endswith("_why")))
-    whys = [(name, why) for values in beside.values() for name, why in values.items() if name.endswith("_why")]
-    text = "\n".join([text, *(_lines({name: why}) for name, why in dict.fromkeys(whys))])
-    rows = [[_words(name), *(_cell(values.get(name)) for values in beside.values())] for name in figures]
-    return f"{text}\n\n{table(['', *(_words(name).removeprefix('control ') for name in beside)], rows)}"
-
-
-def _lines(result: dict[str, Any], indent: str = "") -> str:
-    lines = []
-    for name, value in result.items():
-        if isinstance(value, dict):
-            lines += [f"{indent}{_words(name)}", _lines(value, indent + "  ")]
-        else:
-            lines.append(f"{indent + _words(name):24} {_cell(value)}")
-    return "\n".join(lines)
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, list):
-        return "; ".join(value)
-    return f"{value:.5g}" if isinstance(value, float) else "-" if value is None else str(value)

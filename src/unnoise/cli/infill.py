@@ -3,14 +3,12 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
 from unnoise.cli.extending import Extended
 from unnoise.paths import check_data, check_run
-
-TRIES = 20  # draws of a row whose gaps come out as missing values
 
 
 @dataclass(kw_only=True)
@@ -52,6 +50,7 @@ class Infill(Extended):
         check_run(self.folder)
         check_data(self.path)
         from unnoise.training.drawing import conditioning
+        from unnoise.training.filling import TRIES, filled
         from unnoise.training.run import Run
         from unnoise.tree import batch_size
 
@@ -61,8 +60,8 @@ class Infill(Extended):
         format.check_out(self.out)
         x, fixed = format.gaps(self.path, self.mark)
         denoiser = format.constrained(run.denoiser(which="best"))
-        filled, calls, left = self._filled(denoiser, format, x, fixed)
-        format.write_filled(filled, self.path, self.out, self.mark)
+        whole, calls, left = filled(denoiser, format, x, fixed, self.seed, self.steps, self.device, self.rounds)
+        format.write_filled(whole, self.path, self.out, self.mark)
         gaps, rows = format.count_gaps(fixed), batch_size(x)
         parts = format.gap_parts(conditioning(denoiser.process, fixed, self.rounds), fixed)
         how = next((label for label in parts.values() if label != "exact"), "exact")
@@ -75,30 +74,3 @@ class Infill(Extended):
             lines.append(f"conditioning on what is known: {label} ({names})")
         print(json.dumps({**result, "conditioning": how, "parts": parts}) if self.json else "\n".join(lines))
         return 0
-
-    def _filled(self, denoiser: Any, format: Any, x: Any, fixed: Any) -> tuple[Any, int, int]:
-        """The states with their gaps filled, the network calls this took, and how many gaps were filled by no value.
-
-        A gap that came out as missing is none the fuller: its row is drawn anew, so that all are given they are not.
-        """
-        from unnoise.training.drawing import fill
-        from unnoise.training.windows import fill_windows
-        from unnoise.tree import map_leaves
-
-        if format.window is not None:
-            whole, info = fill_windows(
-                denoiser, x, fixed, format.window, self.seed, self.steps, self.device, rounds=self.rounds
-            )
-            return whole, info.calls, 0
-
-        filled, settled, calls, left = x, fixed, 0, 0
-        for attempt in range(TRIES):
-            seed = self.seed ^ (attempt << 40)
-            filled, info = fill(denoiser, filled, settled, seed, self.steps, self.device, rounds=self.rounds)
-            calls += info.calls
-            blank = format.blank(filled, fixed)
-            left, done = int(blank.sum()), ~blank.any(1)
-            if not left:
-                break
-            settled = map_leaves(lambda leaf, done=done: leaf | done.reshape(-1, *[1] * (leaf.ndim - 1)), fixed)
-        return filled, calls, left

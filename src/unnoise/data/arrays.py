@@ -87,15 +87,21 @@ class Array(Format):
         cls, path: Path, categories: bool = False, noise: str | None = None, axis: str | None = None
     ) -> tuple["Array", Tree]:
         values, name, others = named(path)
-        own, x = cls.of(values, path, categories, noise, axis)
+        own, x = cls.of_array(values, categories, noise, str(path), axis)
         own.array, own.others = name, others
         return own, x
 
     @classmethod
-    def of(
-        cls, values: np.ndarray, path: Path, categories: bool = False, noise: str | None = None, axis: str | None = None
+    def of_array(
+        cls,
+        values: np.ndarray,
+        categories: bool = False,
+        noise: str | None = None,
+        where: str = "the array",
+        axis: str | None = None,
     ) -> tuple["Array", Tree]:
-        """The format of an array that is read already, and its states; `path` is for messages."""
+        """The format of an array and its states; `where` is what errors call it."""
+        check_array(values, where)
         order = None if categories else series_axis(values, axis)
         last = values.ndim == 4 and values.shape[-1] in (1, 3) and values.shape[1] not in (1, 3)
         if order is not None and values.ndim == 3:
@@ -111,11 +117,11 @@ class Array(Format):
             if own.levels > LEVELS:
                 own.low = own.levels = 0
             if own.levels == 1 and not categories:
-                raise BadData(f"{path}: every entry is {low}, so there is nothing to learn: pass data that varies")
+                raise BadData(f"{where}: every entry is {low}, so there is nothing to learn: pass data that varies")
         if own.levels == 0:
             if categories:
                 raise BadData(
-                    f"{path}: {values.dtype} from {values.min()} to {values.max()} is no set of at most {LEVELS} levels"
+                    f"{where}: {values.dtype} from {values.min()} to {values.max()} is no set of at most {LEVELS} levels"
                 )
             own._standardise(values)
         if categories:
@@ -125,7 +131,7 @@ class Array(Format):
             raise BadData(
                 f"--noise {noise}: numbers have Gaussian noise; it is for levels as --categories, or for sequences"
             )
-        return own, own.states(values, path)
+        return own, own.states(values, where)
 
     def _standardise(self, values: np.ndarray) -> None:
         """Note mean and scale: of every coordinate of vectors and series, else of all."""
@@ -225,42 +231,47 @@ class Array(Format):
         return 2.0 / self.levels
 
     def encode(self, path: Path) -> Tree:
-        return self.states(self._load(path), path)
+        return self.encode_array(named(path, self.array)[0], str(path))
 
-    def _load(self, path: Path) -> np.ndarray:
-        values = named(path, self.array)[0]
+    def encode_array(self, values: np.ndarray, where: str = "the array") -> Tree:
+        """The states of an array."""
+        return self.states(self._fitting(values, where), where)
+
+    def _fitting(self, values: np.ndarray, where: str) -> np.ndarray:
+        check_array(values, where)
         if list(values.shape[1:]) != self.shape:
             raise BadData(
-                f"{path}: examples have shape {tuple(values.shape[1:])}; the model was trained on {tuple(self.shape)}"
+                f"{where}: examples have shape {tuple(values.shape[1:])}; the model was trained on {tuple(self.shape)}"
             )
         return values
 
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
         """Gaps are NaN, or the number that the mark says; whole numbers have no NaN and need a mark."""
-        return self.gaps_of(self._load(path), path, mark)
+        return self.gaps_of_array(named(path, self.array)[0], mark, str(path))
 
-    def gaps_of(self, values: np.ndarray, path: Path, mark: str | None) -> tuple[Tree, Tree]:
-        """The same of an array that is read already."""
-        known = self._known(values, path, mark)
+    def gaps_of_array(self, values: np.ndarray, mark: str | None = None, where: str = "the array") -> tuple[Tree, Tree]:
+        """Those of an array."""
+        values, known = self._known(values, mark, where)
         values = np.where(known, values, values.dtype.type(self.low))
         if self.channels_last:
             known = np.moveaxis(known, -1, 1)
-        return self.states(values, path), torch.as_tensor(known.copy())
+        return self.states(values, where), torch.as_tensor(known.copy())
 
-    def _known(self, values: np.ndarray, path: Path, mark: str | None) -> np.ndarray:
-        """Which numbers of a file with gaps are known."""
+    def _known(self, values: np.ndarray, mark: str | None, where: str) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers with gaps, and which of them are known."""
+        values = self._fitting(values, where)
         floats = np.issubdtype(values.dtype, np.floating)
         if mark is None and not floats:
-            raise BadData(f"{path}: {values.dtype} has no NaN: say which number stands for a gap, such as --mark 255")
+            raise BadData(f"{where}: {values.dtype} has no NaN: say which number stands for a gap, such as --mark 255")
         known = ~np.isnan(values) if floats else np.ones(values.shape, dtype=bool)
         if mark is not None:
             try:
                 known &= values != float(mark)
             except ValueError:
                 raise BadData(f"--mark {mark!r}: a gap in an array is marked by a number, such as 255, or NaN") from None
-        return known
+        return values, known
 
-    def states(self, values: np.ndarray, path: Path) -> Tree:
+    def states(self, values: np.ndarray, path: Path | str) -> Tree:
         if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
             where = np.argwhere(~np.isfinite(values))[0].tolist()
             raise BadData(f"{path}: the entry {where} is {values[tuple(where)]}: drop or impute it first")
@@ -275,7 +286,7 @@ class Array(Format):
         level = torch.as_tensor(values.astype(np.int64)) - self.low
         return level if self.categories else ((level + 0.5) * self.width - 1).float()
 
-    def _check_levels(self, values: np.ndarray, path: Path) -> None:
+    def _check_levels(self, values: np.ndarray, path: Path | str) -> None:
         last = self.low + self.levels - 1
         broken = values != np.rint(values) if values.dtype.kind == "f" else np.zeros(0, dtype=bool)
         if broken.any():
@@ -316,10 +327,11 @@ class Array(Format):
 
     def write_filled(self, x: Tree, source: Path, path: Path, mark: str | None = None) -> None:
         """The file `source` with its gaps filled: what is known stays as it is, to the last digit."""
-        self._write(self.filled(self._load(source), x, source, mark), path)
+        self._write(self.filled_array(x, named(source, self.array)[0], mark, str(source)), path)
 
-    def filled(self, values: np.ndarray, x: Tree, source: Path, mark: str | None) -> np.ndarray:
-        known = self._known(values, source, mark)
+    def filled_array(self, x: Tree, values: np.ndarray, mark: str | None = None, where: str = "the array") -> np.ndarray:
+        """An array with its gaps filled."""
+        values, known = self._known(values, mark, where)
         return np.where(known, as_type(np.where(known, values, 0), np.dtype(self.dtype)), self.values(x))
 
     def _write(self, values: np.ndarray, path: Path) -> None:
@@ -365,13 +377,18 @@ def named(path: Path, wanted: str | None = None) -> tuple[np.ndarray, str | None
             values = idx(data)
     except (ValueError, EOFError, KeyError, struct.error, OSError, zipfile.BadZipFile, zlib.error) as error:
         raise BadData(f"{path}: is no array that can be read ({error})") from error
-    if values.dtype.kind == "c":
-        raise BadData(f"{path}: holds {values.dtype}: pass real and imaginary parts as entries of their own")
-    if values.dtype.kind not in "biuf":
-        raise BadData(f"{path}: holds {values.dtype}, not numbers")
-    if values.ndim == 0 or not values.size:
-        raise BadData(f"{path}: the array has shape {values.shape}; expected examples along the first axis")
+    check_array(values, str(path))
     return values, name, others
+
+
+def check_array(values: np.ndarray, where: str) -> None:
+    """That these are numbers, examples first."""
+    if values.dtype.kind == "c":
+        raise BadData(f"{where}: holds {values.dtype}: pass real and imaginary parts as entries of their own")
+    if values.dtype.kind not in "biuf":
+        raise BadData(f"{where}: holds {values.dtype}, not numbers")
+    if values.ndim == 0 or not values.size:
+        raise BadData(f"{where}: the array has shape {values.shape}; expected examples along the first axis")
 
 
 def as_type(values: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -61,7 +61,7 @@ class Images(Format):
     def read(cls, path: Path, how: Reading) -> tuple["Images", Tree]:
         size = size_of(how.options["size"]) if "size" in how.options else None
         names = members(path)
-        array, x = Array.of(pictures(path, size), path, how.categories, how.noise, "columns")
+        array, x = Array.of_array(pictures(path, size), how.categories, how.noise, str(path), "columns")
         above = sorted({str(name.parent) for name in names} - {"."})
         packed_as = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
         written = FOLDER if path.is_dir() else packed_as.lower()
@@ -144,10 +144,10 @@ class Images(Format):
 
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
         """Gaps are the levels that the mark says."""
-        return self.array.gaps_of(self._pictures(path), path, mark)
+        return self.array.gaps_of_array(self._pictures(path), mark, str(path))
 
     def write_filled(self, x: Tree, source: Path, path: Path, mark: str | None = None) -> None:
-        filled = self.array.filled(self._pictures(source), x, source, mark)
+        filled = self.array.filled_array(x, self._pictures(source), mark, str(source))
         self.write(self.array.states(filled, source), path)
 
     def count_gaps(self, fixed: Tree) -> int:

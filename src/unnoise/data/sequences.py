@@ -133,25 +133,51 @@ class Sequences(Format):
         packed = len(pieces) < 8 if padded is None else not padded
         own = cls(form=form, symbols=symbols, alphabet=[], length=0, padded=not packed, noise=noise, **columns)
         own.tokenizer = tokenizer_json(tokenizer) if tokenizer is not None else ""
-        split = own._split_all(pieces, path)
-        if own.tokenizer:
-            vocabulary = own.tool().get_vocab()
-            own.alphabet = [token for token, _ in sorted(vocabulary.items(), key=lambda item: item[1])]
+        return own, own._fit_to(own._split_all(pieces, path), length, path)
+
+    @classmethod
+    def of_texts(
+        cls,
+        texts: list[str] | str,
+        length: int | None = None,
+        symbols: Symbols | None = None,
+        tokenizer: Path | None = None,
+        noise: str = "masking",
+        where: str = "the texts",
+    ) -> tuple["Sequences", Int[Tensor, "rows length"]]:
+        """The format of strings and its states: an example for each of a list, windows of a single one."""
+        padded, pieces = not isinstance(texts, str), [texts] if isinstance(texts, str) else texts
+        if length is not None and length < 1:
+            raise BadData(f"--length {length}: a sequence has at least one symbol")
+        if tokenizer is not None:
+            symbols = "tokens"
+        if symbols is None:
+            symbols = "bytes" if len(set().union(*pieces)) > CHARACTERS else "characters"
+        form, column = ("smiles", "smiles") if symbols == "smiles" else ("text", "")
+        own = cls(form=form, symbols=symbols, alphabet=[], length=0, padded=padded, noise=noise, column=column)
+        own.tokenizer = tokenizer_json(tokenizer) if tokenizer is not None else ""
+        return own, own._fit_to(own._split_texts(pieces, where), length, where)
+
+    def _fit_to(self, split: list[list[str]], length: int | None, path: Path | str) -> Int[Tensor, "rows length"]:
+        """Choose the alphabet and the length by the symbols of every sequence; their states."""
+        if self.tokenizer:
+            vocabulary = self.tool().get_vocab()
+            self.alphabet = [token for token, _ in sorted(vocabulary.items(), key=lambda item: item[1])]
         else:
-            own.alphabet = sorted({symbol for piece in split for symbol in piece})
+            self.alphabet = sorted({symbol for piece in split for symbol in piece})
         longest = max(map(len, split), default=0)
         if not longest:
             raise BadData(f"{path}: holds no sequence")
-        if own.padded:
-            own.alphabet.append(END)
-            own.length = length or min(longest, LONGEST)
-            own.cut = sum(len(piece) > own.length for piece in split)
+        if self.padded:
+            self.alphabet.append(END)
+            self.length = length or min(longest, LONGEST)
+            self.cut = sum(len(piece) > self.length for piece in split)
         else:
-            own.length = length or min(LENGTH, longest)
-        states = own._states(split, path)
+            self.length = length or min(LENGTH, longest)
+        states = self._states(split, path)
         if not len(states):
-            raise BadData(f"{path}: {longest} symbols are fewer than one window of {own.length}: pass a smaller --length")
-        return own, states
+            raise BadData(f"{path}: {longest} symbols are fewer than one window of {self.length}: pass a smaller --length")
+        return states
 
     def lines(self) -> list[Line]:
         shown = (
@@ -197,7 +223,9 @@ class Sequences(Format):
         """A mark, `_` unless told, stands for each symbol to be filled.  Sequences of windows have a row each, of any
         length; after the end of a short one stands the number after the last symbol, and counts as known."""
         mark = self.checked_mark(mark)
-        split = self._split_all(pieces_of(path, self.form, self.symbols, mark)[1], path, mark)
+        return self._gaps(self._split_all(pieces_of(path, self.form, self.symbols, mark)[1], path, mark), mark, path)
+
+    def _gaps(self, split: list[list[str]], mark: str, path: Path | str) -> tuple[Tensor, Tensor]:
         for n, size in enumerate(map(len, split), 1):
             if self.padded and size > self.length:
                 raise BadData(
@@ -211,6 +239,24 @@ class Sequences(Format):
         x = torch.nn.utils.rnn.pad_sequence(coded, batch_first=True, padding_value=len(self.alphabet))
         past = torch.arange(x.shape[1]) >= torch.tensor([len(row) for row in coded]).unsqueeze(1)
         return x, (x != len(self.alphabet)) | past
+
+    def encode_texts(self, texts: list[str] | str, where: str = "the texts") -> Tensor:
+        """The states of strings: of every one, or of the windows of a single one."""
+        return self._states(self._split_texts([texts] if isinstance(texts, str) else texts, where), where)
+
+    def gaps_of_texts(self, texts: list[str], mark: str | None = None, where: str = "the texts") -> tuple[Tensor, Tensor]:
+        """The states of strings with gaps, and which of their coordinates are known."""
+        mark = self.checked_mark(mark)
+        return self._gaps(self._split_texts(texts, where, mark), mark, where)
+
+    def filled_texts(
+        self, x: Int[Tensor, "rows length"], texts: list[str], mark: str | None = None, where: str = "the texts"
+    ) -> list[str]:
+        """Strings with what was drawn in the place of their marks."""
+        put = self.putting(x, self.gaps_of_texts(texts, mark, where)[1], self.checked_mark(mark))
+        if self.symbols != "bytes":
+            return [put(text) for text in texts]
+        return [put(text.encode().decode("latin-1")).encode("latin-1").decode(errors="replace") for text in texts]
 
     def checked_mark(self, mark: str | None) -> str:
         """What stands for a gap."""
@@ -301,6 +347,16 @@ class Sequences(Format):
             body = put(text)
         write_bytes(path, body.encode("utf-8"))
 
+    def _putting(self, x: Int[Tensor, "rows length"], fixed: Tensor, mark: str) -> Callable[[str], str]:
+        """A function that puts what was drawn into texts with marks, one text after another."""
+        ended = (x == self.alphabet.index(END)).cumsum(1) > 0 if self.padded else torch.zeros_like(fixed)
+        drawn = iter(["" if end else self.alphabet[i] for i, end in zip(x[~fixed].tolist(), ended[~fixed], strict=True)])
+
+        def put(text: str) -> str:
+            return re.sub(re.escape(mark), lambda _: next(drawn), text, flags=re.IGNORECASE if self.form == "fasta" else 0)
+
+        return put
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -318,6 +374,12 @@ class Sequences(Format):
             pieces = [line for piece in pieces for line in LINES.split(piece) if line.strip()]
         return [self.split(piece, path, mark) for piece in pieces]
 
+    def _split_texts(self, texts: list[str], where: str, mark: str = "") -> list[list[str]]:
+        """The symbols of every string; bytes as the characters of the same number."""
+        if self.symbols == "bytes":
+            texts = [text.encode().decode("latin-1") for text in texts]
+        return [self.split(text, where, mark) for text in texts]
+
     def split(self, text: str, path: Path | str, mark: str = "") -> list[str]:
         """The symbols of one sequence; `path` is what an error names."""
         if self.symbols == "tokens":
@@ -331,7 +393,7 @@ class Sequences(Format):
             return found
         return list(text)
 
-    def _states(self, split: list[list[str]], path: Path, mark: str = "") -> Int[Tensor, "rows length"]:
+    def _states(self, split: list[list[str]], path: Path | str, mark: str = "") -> Int[Tensor, "rows length"]:
         coded = self._coded(split, path, mark)
         if self.padded:
             end = self.alphabet.index(END)
@@ -340,7 +402,7 @@ class Sequences(Format):
         windows = [torch.tensor(row, dtype=torch.int64) for row in coded]
         return torch.cat([w[: len(w) // self.length * self.length].reshape(-1, self.length) for w in windows])
 
-    def _coded(self, split: list[list[str]], path: Path, mark: str = "") -> list[list[int]]:
+    def _coded(self, split: list[list[str]], path: Path | str, mark: str = "") -> list[list[int]]:
         """Symbols by number."""
         index = {symbol: i for i, symbol in enumerate([*self.alphabet, *([mark] if mark else [])])}
         coded = []

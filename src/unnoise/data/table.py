@@ -270,6 +270,10 @@ class Table(Format):
             raise BadData(f"the frame: {error.args[-1]}: give each column one type") from error
         return self._encode_table(table, "the frame", unseen)
 
+    def encode_arrow(self, table: Any, unseen: str = "refuse", where: str = "the table") -> Tree:
+        """States of a pyarrow.Table."""
+        return self._encode_table(table, where, unseen)
+
     def _encode_table(self, table: Any, where: str, unseen: str) -> Tree:
         names = [column.name for column in self.columns]
         if lost := [name for name in names if name not in table.column_names]:
@@ -371,19 +375,14 @@ class Table(Format):
     def write_filled(self, x: AnyState, source: Path, path: Path, mark: str | None = None) -> None:
         """The file `source` with its gaps filled, and with the columns that it left out at its end."""
         source, path = Path(source), Path(path)
-        cells, table = self._decode(x), self._read(source)
-        known = self._known(table, source, mark)
-        if table_suffix(source) in TYPED or table_suffix(path) in TYPED:
-            for name in [name for name in cells if name in known]:
-                self._keep(cells, name, known[name])
+        table = self._read(source)
         if table_suffix(path) in TYPED:
-            filled = self._arrow(cells)
-            for other in table.schema:
-                if other.name not in cells:
-                    filled = filled.append_column(other, table[other.name])
-            names = [*table.column_names, *[name for name in cells if name not in known]]
-            write_bytes(path, TYPED[table_suffix(path)].write(filled.select(names), self.form))
+            filled = self.filled_arrow(x, table, mark, str(source))
+            write_bytes(path, TYPED[table_suffix(path)].write(filled, self.form))
             return
+        cells, known = self._decode(x), self._known(table, source, mark)
+        if table_suffix(source) in TYPED:
+            self._keep_all(cells, known)
         blanks = {column.name: column.missing or "" for column in self.columns}
         texts = {name: [blanks[name] if text is None else text for text in drawn] for name, drawn in cells.items()}
         written = self._written(table, texts, source, path)
@@ -392,6 +391,16 @@ class Table(Format):
             gaps = [cell is None for cell in known[name]] if name in known else [True] * len(drawn)
             written.put(place, name, drawn, gaps, name not in known)
         write_bytes(path, written.raw())
+
+    def filled_arrow(self, x: AnyState, table: Any, mark: str | None = None, where: str = "the table") -> Any:
+        """A pyarrow.Table with its gaps filled, and with the columns that it left out at its end."""
+        cells, known = self._decode(x), self._known(table, where, mark)
+        self._keep_all(cells, known)
+        filled = self._arrow(cells)
+        for other in table.schema:
+            if other.name not in cells:
+                filled = filled.append_column(other, table[other.name])
+        return filled.select([*table.column_names, *[name for name in cells if name not in known]])
 
     def _written(self, table: Any, texts: dict[str, list[str]], source: Path, path: Path) -> Written:
         """The columns of `source` as they are to stand in the text file `path`, gaps and all."""
@@ -403,6 +412,10 @@ class Table(Format):
             written = Written.read(source, self.encoding, columns, self._text(source).header)
         own = self.separator if table_suffix(source) == ".tsv" else written.separator
         return written.separated("\t" if table_suffix(path) == ".tsv" else own)
+
+    def _keep_all(self, cells: dict[str, list[str | None]], known: dict[str, list[str | None]]) -> None:
+        for name in [name for name in cells if name in known]:
+            self._keep(cells, name, known[name])
 
     def _keep(self, cells: dict[str, list[str | None]], name: str, known: list[str | None]) -> None:
         """Numbers as they were known; None and blanks leave what was drawn, and categories are what they were anyway."""
@@ -457,8 +470,11 @@ class Table(Format):
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
         """Gaps are the cells that are missing, however that is written, or hold the mark, and columns that are left out."""
         path = Path(path)
-        table = self._read(path)
-        columns, rows = self._known(table, path, mark), table.num_rows
+        return self.gaps_of_arrow(self._read(path), mark, str(path))
+
+    def gaps_of_arrow(self, table: Any, mark: str | None = None, where: str = "the table") -> tuple[Tree, Tree]:
+        """Those of a pyarrow.Table."""
+        columns, rows = self._known(table, where, mark), table.num_rows
         x: dict[str, Any] = {}
         if self.coordinates:
             x[CATEGORIES] = torch.zeros(rows, len(self.coordinates), dtype=torch.int64)
@@ -469,7 +485,7 @@ class Table(Format):
             try:
                 found = self.given(known)
             except BadData as error:
-                raise BadData(f"{path}: row {i + 1}: {str(error).removeprefix('given').lstrip(': ')}") from error
+                raise BadData(f"{where}: row {i + 1}: {str(error).removeprefix('given').lstrip(': ')}") from error
             for leaf, (values, which) in found.items():
                 x[leaf][i], fixed[leaf][i] = torch.where(which, values, x[leaf][i]), which
         return x, fixed
@@ -508,14 +524,14 @@ class Table(Format):
     def _text(self, path: Path) -> TextTable:
         return read_text(path, self.encoding, self.header)
 
-    def _known(self, table: Any, path: Path, mark: str | None) -> dict[str, list[str | None]]:
+    def _known(self, table: Any, where: Path | str, mark: str | None) -> dict[str, list[str | None]]:
         """The texts of a file's columns, None where there is a gap."""
         own = {column.name: column for column in self.columns}
         columns = {}
         for name in table.column_names:
             if name not in self._beside:
                 known = name in own
-                texts = self._texts(table, own[name], str(path)) if known else texts_of(table[name], name, str(path))
+                texts = self._texts(table, own[name], str(where)) if known else texts_of(table[name], name, str(where))
                 blanks = own[name].blanks if known else MISSING
                 texts = texts.without((*blanks, *([] if mark is None else [mark])))
                 columns[name] = np.array([*texts.distinct, None], dtype=object)[texts.index].tolist()

@@ -231,7 +231,10 @@ def texts_of(column: Any, name: str, where: str) -> Texts:
 def levels_of(column: Any) -> dict[str, Any] | None:
     """The kind of a column of pandas categories, with its levels in their order."""
     types = arrow_library().types
-    if not types.is_dictionary(column.type) or not (types.is_string(column.type.value_type) or column.type.ordered):
+    if not types.is_dictionary(column.type):
+        return None
+    words = any(test(column.type.value_type) for test in (types.is_string, types.is_large_string, types.is_string_view))
+    if not words and not column.type.ordered:
         return None
     levels = column.unify_dictionaries().chunk(0).dictionary
     if len(levels) > FEW or levels.null_count:

@@ -28,7 +28,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from unnoise.data.base import Format
 from unnoise.denoiser import AnyDenoiser

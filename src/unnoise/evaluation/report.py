@@ -20,6 +20,7 @@ from unnoise.tree import rows as some_rows
 
 __all__ = ["bound_on", "evaluate"]
 
+Sets = tuple[Any, Any, list[str]]  # rows that were trained on, rows to evaluate on, and what was moved in these
 EXACT_ROWS = {"cpu": 64, "cuda": 256}  # the defaults on a processor and on an accelerator
 
 
@@ -51,16 +52,18 @@ def evaluate(
     device: str = "auto",
     progress: bool = False,
     trained_on: Path | None = None,
+    sets: Sets | None = None,
+    on: str | None = None,
 ) -> dict[str, Any]:
     """Every figure that the data's kind has.  `trained_on` is the training file, where the run does not know it, or where it
-    is elsewhere now."""
+    is elsewhere now.  `sets` are the states themselves, in place of files, and `on` what to call those evaluated on."""
     where, format = device_of(device), run.format()
     _check(format, rows, samples, target)
     denoiser = run.denoiser(which="best").to(where)
     scored = samples != 0 and has_scores(format)
-    train, unseen, moved = _sets(run, data, trained_on, scored)
+    train, unseen, moved = sets or _sets(run, data, trained_on, scored)
     x0 = some_rows(unseen, chosen(batch_size(unseen), rows, seed))
-    result: dict[str, Any] = {"on": str(data) if data is not None else "held-out rows"}
+    result: dict[str, Any] = {"on": on or (str(data) if data is not None else "held-out rows")}
     result |= {"moved": moved} if moved else {}
     options = run.objective_options()
     terms = bound_terms(denoiser, x0, draws, seed, progress=progress, options=options, log_fill=format.log_fill)
@@ -89,7 +92,7 @@ def evaluate(
     return result | sample_scores(format, study)
 
 
-def _sets(run: Run, data: Path | None, trained_on: Path | None, scored: bool) -> tuple[Any, Any, list[str]]:
+def _sets(run: Run, data: Path | None, trained_on: Path | None, scored: bool) -> Sets:
     """The rows trained on, where they are asked for, the rows to evaluate on, and what was moved in these."""
     format, train, moved = run.format(), None, list[str]()
     unseen: Any = None

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from unnoise.data.base import Format
 from unnoise.denoiser import AnyDenoiser

@@ -9,7 +9,7 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from unnoise.training import safe_files
 from unnoise.training.panels import excerpt

@@ -1,0 +1,181 @@
+"""Formats and plain data: tables of arrow, arrays of NumPy, strings.
+
+    fitted(plain, how, kinds)            the format of data and its states
+    encode(format, plain)                states of more such data, and what was moved to the nearest known value
+    decode(format, x)                    states as plain data
+    gaps(format, plain, mark)            states of data with gaps, and which of their coordinates are known
+    filled(format, x, plain, mark)       the data with its gaps filled
+    exact(format, plain, given)          drawn data with the given values in their very digits
+    texts(given)                         given values as the texts that formats know them by
+
+Those that take a format are open functions of it.  One of one's own needs none of them: it reads files, and its samples are
+states.
+"""
+
+import warnings
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+
+from unnoise.data.arrays import Array
+from unnoise.data.base import BadData, Format
+from unnoise.data.reading import Reading
+from unnoise.data.sequences import Sequences
+from unnoise.data.table import Table
+from unnoise.data.table_files import arrow_library
+from unnoise.shapes import Tree
+
+BLANK = ("nan", "NaT", "<NA>")  # what missing values of Python, NumPy and pandas are called
+
+
+def fitted(plain: Any, how: Reading, kinds: dict[str, Any] | None) -> tuple[Format, Tree]:
+    """The format of plain data and its states."""
+    if isinstance(plain, np.ndarray):
+        _refuse_others(Array, how, kinds, "an array")
+        return Array.of_array(plain, how.categories, how.noise)
+    if isinstance(plain, str | list):
+        _refuse_others(Sequences, how, kinds, "strings")
+        symbols: Any = how.text
+        if symbols not in (None, "characters", "bytes", "smiles"):
+            raise BadData(f"text = {symbols!r}: choose characters, bytes or smiles")
+        if how.padded is not None and how.padded == isinstance(plain, str):
+            raise BadData("padded: a list of strings is padded, and one long text is cut into windows: pass the other")
+        return Sequences.of_texts(plain, how.length, symbols, how.tokenizer, how.noise or "masking")
+    _refuse_others(Table, how, None, "a table")
+    return Table.of_arrow(plain, kinds)
+
+
+def _refuse_others(format: type[Format], how: Reading, kinds: dict[str, Any] | None, what: str) -> None:
+    wrong = [option for option in how.given() if option not in format.options] + (["kinds"] if kinds else [])
+    if wrong:
+        raise BadData(f"{wrong[0]}: says nothing of {what}: leave it out")
+
+
+def _expect(plain: Any, wanted: type | tuple[type, ...], what: str, format: Format) -> None:
+    if not isinstance(plain, wanted):
+        raise BadData(f"the model was trained on {what}, and these rows are a {type(plain).__name__}: pass {what} too")
+
+
+def _others(format: Format) -> BadData:
+    return BadData(f"data of the kind {format.kind!r} is read from files alone: pass a path")
+
+
+@singledispatch
+def encode(format: Format, plain: Any) -> tuple[Tree, list[str]]:
+    raise _others(format)
+
+
+@encode.register
+def _(format: Table, plain: Any) -> tuple[Tree, list[str]]:
+    _expect(plain, arrow_library().Table, "a table", format)
+    with warnings.catch_warnings(record=True) as moved:
+        warnings.simplefilter("always")
+        x = format.encode_arrow(plain, unseen="nearest")
+    return x, [str(one.message) for one in moved]
+
+
+@encode.register
+def _(format: Array, plain: Any) -> tuple[Tree, list[str]]:
+    _expect(plain, np.ndarray, "an array", format)
+    return format.encode_array(plain), []
+
+
+@encode.register
+def _(format: Sequences, plain: Any) -> tuple[Tree, list[str]]:
+    _expect(plain, (list, str), "strings", format)
+    return format.encode_texts(plain), []
+
+
+@singledispatch
+def decode(format: Format, x: Any) -> Any:
+    return x
+
+
+@decode.register
+def _(format: Table, x: Any) -> Any:
+    return format.arrow(x)
+
+
+@decode.register
+def _(format: Array, x: Any) -> np.ndarray:
+    return format.values(x)
+
+
+@decode.register
+def _(format: Sequences, x: Any) -> list[str]:
+    return format.texts(x)
+
+
+def suiting(format: Format, x: Any) -> Any:
+    """States of a file as what suits: a frame, an array, a list of strings."""
+    return format.frame(x) if isinstance(format, Table) else decode(format, x)
+
+
+@singledispatch
+def gaps(format: Format, plain: Any, mark: str | None) -> tuple[Tree, Tree]:
+    raise _others(format)
+
+
+@gaps.register
+def _(format: Table, plain: Any, mark: str | None) -> tuple[Tree, Tree]:
+    _expect(plain, arrow_library().Table, "a table", format)
+    return format.gaps_of_arrow(plain, mark)
+
+
+@gaps.register
+def _(format: Array, plain: Any, mark: str | None) -> tuple[Tree, Tree]:
+    _expect(plain, np.ndarray, "an array", format)
+    return format.gaps_of_array(plain, mark)
+
+
+@gaps.register
+def _(format: Sequences, plain: Any, mark: str | None) -> tuple[Tree, Tree]:
+    _expect(plain, (list, str), "strings", format)
+    return format.gaps_of_texts([plain] if isinstance(plain, str) else plain, mark)
+
+
+@singledispatch
+def filled(format: Format, x: Any, plain: Any, mark: str | None) -> Any:
+    raise _others(format)
+
+
+@filled.register
+def _(format: Table, x: Any, plain: Any, mark: str | None) -> Any:
+    return format.filled_arrow(x, plain, mark)
+
+
+@filled.register
+def _(format: Array, x: Any, plain: Any, mark: str | None) -> Any:
+    return format.filled_array(x, plain, mark)
+
+
+@filled.register
+def _(format: Sequences, x: Any, plain: Any, mark: str | None) -> Any:
+    return format.filled_texts(x, [plain] if isinstance(plain, str) else plain, mark)
+
+
+@singledispatch
+def exact(format: Format, plain: Any, given: dict[str, str]) -> Any:
+    return plain
+
+
+@exact.register
+def _(format: Table, plain: Any, given: dict[str, str]) -> Any:
+    """A number that is given stands in every row as it was given, as far as the column's type has it."""
+    pa = arrow_library()
+    for name, text in given.items():
+        column = next((column for column in format.columns if column.name == name), None)
+        if column is None or column.quantiles is None or text in column.blanks:
+            continue
+        field = plain.schema.field(name)
+        try:
+            values = pa.array([text] * plain.num_rows, pa.string()).cast(field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # 39.0 for a whole number: what was drawn is 39
+            continue
+        plain = plain.set_column(plain.column_names.index(name), field, values)
+    return plain
+
+
+def texts(given: dict[Any, Any]) -> dict[str, str]:
+    return {str(name): "" if value is None or str(value) in BLANK else str(value) for name, value in given.items()}
