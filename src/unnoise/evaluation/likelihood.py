@@ -2,8 +2,9 @@
 
 The bound's terms are drawn `draws` times for every row; its errors are those of `training.validation`:
 
-    standard_error   sd over rows of their means / sqrt(rows): how far the bound on other rows of the same law may lie
+    standard_error   how far the bound on other rows of the same law may lie
     draw_se          the part of it that is due to random times and noise, which more draws would lessen
+    interval_95      bound -+ q x standard_error, q the quantile of Student's t of rows - 1 degrees of freedom
 
 Exact values are
 
@@ -43,9 +44,10 @@ from unnoise.objectives import Objective
 from unnoise.processes import Gaussian, Process
 from unnoise.shapes import Float, Int, Tree
 from unnoise.training.leaf_kinds import leaf_kind, leaf_processes
-from unnoise.training.validation import summary, terms_of
+from unnoise.training.validation import LEAST, even, summary, terms_of
 from unnoise.tree import batch_size, first_leaf, map_leaves
 
+BATCH = 256  # rows that times are spread over, at most
 DRAWS = 64  # of the bound on rows that have an exact value: so many that the difference of the two is seen
 TOLERANCE = 1e-4  # of the flow's solver, per coordinate and step: far below the spread over rows
 
@@ -60,7 +62,7 @@ def bound_terms(
     x0: Tree,
     draws: int,
     seed: int,
-    batch: int = 256,
+    batch: int = BATCH,
     progress: bool = False,
     options: dict[str, Any] | None = None,
     log_fill: Callable[[Tree], Tensor] | None = None,
@@ -70,6 +72,7 @@ def bound_terms(
         raise ValueError(f"draws = {draws}: at least one is needed")
     objective, device = Objective(denoiser, **(options or {})), device_of_network(denoiser)
     rows, terms = batch_size(x0), []
+    batch = even(rows, batch)
     for start in tqdm(range(0, rows, batch), unit="batch", desc="bound", disable=not progress, leave=False):
         index = torch.arange(start, min(start + batch, rows))
         part = map_leaves(lambda leaf, index=index: leaf[index].to(device), x0)
@@ -81,11 +84,16 @@ def bound_terms(
     return torch.cat(terms, 1)
 
 
-def bound_figures(terms: Float[Tensor, "draws rows 3"], dimension: int) -> dict[str, Any]:
-    found = summary(terms)
+def bound_figures(terms: Float[Tensor, "draws rows 3"], dimension: int, batch: int = BATCH) -> dict[str, Any]:
+    """Of terms that were drawn in batches of at most so many rows."""
+    found = summary(terms, even(terms.shape[1], batch))
+    width = quantile_95(found.rows - 1) * found.se if found.se == found.se else None
+    few = {"standard_error_why": f"{found.rows} rows are too few to tell it: {LEAST} are needed"}
     return {
         "bound": found.bound,
         "standard_error": known(found.se),
+        **({} if found.rows >= LEAST else few),
+        "interval_95": None if width is None else [found.bound - width, found.bound + width],
         "draw_se": known(found.draw_se),
         "prior": found.prior,
         "diffusion": found.diffusion,
@@ -98,12 +106,20 @@ def bound_figures(terms: Float[Tensor, "draws rows 3"], dimension: int) -> dict[
 
 def bound_on(denoiser: AnyDenoiser, x0: Tree, draws: int, seed: int, **options: Any) -> dict[str, Any]:
     """The bound's terms in nats per example, with its errors; `options` are those of `bound_terms`."""
-    return bound_figures(bound_terms(denoiser, x0, draws, seed, **options), denoiser.process.space.dimension)
+    terms = bound_terms(denoiser, x0, draws, seed, **options)
+    return bound_figures(terms, denoiser.process.space.dimension, options.get("batch", BATCH))
 
 
 def known(value: float) -> float | None:
-    """None for an error that one row or one draw cannot tell."""
+    """None for an error that few rows or one draw cannot tell."""
     return None if value != value else value
+
+
+def quantile_95(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t by the expansion in 1/freedom (Fisher and Cornish): to 0.002 from seven on."""
+    z = 1.959964
+    terms = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
 
 
 class NoiseDequantisation(nn.Module):
@@ -196,4 +212,4 @@ def exact_on(
 
 
 def _error(values: Float[Tensor, "rows"]) -> float | None:
-    return float(values.std()) / sqrt(len(values)) if len(values) > 1 else None
+    return float(values.std()) / sqrt(len(values)) if len(values) >= LEAST else None
