@@ -24,18 +24,23 @@ class Evaluate(Extended):
     trained_on: Path | None = None
     """The file that the run was trained on, where it is no longer where it was."""
 
-    rows: int = 4096
-    """At most so many examples."""
+    minutes: float | None = None
+    """Time for all of it; as long as the training took unless given, and at least half a minute.  What is left out or cut
+    short for it is said, and what is asked for by number is not."""
 
-    draws: int = 8
-    """Times and noise drawn for each."""
+    rows: int | None = None
+    """At most so many examples; 4,096 unless given."""
+
+    draws: int | None = None
+    """Times and noise drawn for each; 8 unless given."""
 
     samples: int | None = None
     """Samples drawn for their quality (tables and sequences); 0 for none.  Tables: as many as training rows, at most 20,000,
     unless given.  Sequences: as many as are drawn soon, and no more than the rows they are compared with."""
 
     target: str | None = None
-    """A column to predict from the others, for the utility of a table's samples, on rows of --data or held-out ones."""
+    """A column to predict from the others, for the utility of a table's samples, on rows of --data or held-out ones; the last
+    one of few labels unless given."""
 
     exact_rows: int | None = None
     """Rows whose exact likelihood is found, where there is one; 64 unless given, 256 on an accelerator; 0 for none."""
@@ -71,22 +76,38 @@ class Evaluate(Extended):
             device=self.device,
             progress=not self.json,
             trained_on=self.trained_on,
+            minutes=self.minutes,
         )
         print(strict_json(result) if self.json else shown(result))
         return 0
 
 
 def shown(result: dict[str, Any]) -> str:
-    """Figures line by line, and at the end a table of the samples beside the controls."""
+    """Figures line by line, a table of the samples beside the controls, one of draws given a column, and a verdict."""
     beside = {name: value for name, value in result.items() if name.startswith(("samples", "control_"))}
-    text = _lines({name: value for name, value in result.items() if name not in beside})
-    if not beside:
-        return text
-    figures = list(dict.fromkeys(name for values in beside.values() for name in values if not name.endswith("_why")))
+    apart = (*beside, "columns", "conditioned", "verdict", "cut_short")
+    texts = [_lines({name: value for name, value in result.items() if name not in apart})]
     whys = [(name, why) for values in beside.values() for name, why in values.items() if name.endswith("_why")]
-    text = "\n".join([text, *(_lines({name: why}) for name, why in dict.fromkeys(whys))])
-    rows = [[_words(name), *(_cell(values.get(name)) for values in beside.values())] for name in figures]
-    return f"{text}\n\n{table(['', *(_words(name).removeprefix('control ') for name in beside)], rows)}"
+    texts[0] = "\n".join([texts[0], *(_lines({name: why}) for name, why in dict.fromkeys(whys))])
+    if beside:
+        names = [name for values in beside.values() for name in values]
+        figures = list(dict.fromkeys(name for name in names if not name.endswith(("_why", "_is"))))
+        rows = [[_words(name), *(_cell(values.get(name)) for values in beside.values())] for name in figures]
+        texts.append(table(["", *(_words(name).removeprefix("control ") for name in beside)], rows))
+    if result.get("conditioned"):
+        texts.append(_conditioned(result["conditioned"]["given"]))
+    if "cut_short" in result:
+        texts.append("cut short for time: " + "; ".join(result["cut_short"]))
+    if "verdict" in result:
+        texts.append("verdict: " + result["verdict"]["words"])
+    return "\n\n".join(texts)
+
+
+def _conditioned(given: list[dict[str, Any]]) -> str:
+    """Of each neighbourhood, the column whose mean differs most from that of the model's own rows."""
+    names = ("mean", "mean_of_own_rows", "mean_of_real_rows", "in_errors", "from_real_in_errors")
+    rows = [[e["given"], str(e["rows"]), e["column"], *(f"{e[name]:.4g}" for name in names)] for e in given]
+    return table(["drawn given", "rows", "column", "mean", "own rows", "real rows", "errors apart", "from real"], rows)
 
 
 def _lines(result: dict[str, Any], indent: str = "") -> str:
@@ -105,5 +126,5 @@ def _words(name: str) -> str:
 
 def _cell(value: Any) -> str:
     if isinstance(value, list):
-        return "; ".join(value)
+        return "; ".join(value) if value and isinstance(value[0], str) else " ... ".join(map(_cell, value))
     return f"{value:.5g}" if isinstance(value, float) else "-" if value is None else str(value)
