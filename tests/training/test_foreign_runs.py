@@ -14,7 +14,7 @@ import torch
 
 from unnoise.training import safe_files
 from unnoise.training.metrics import Metrics, read_metrics
-from unnoise.training.report import write_report
+from unnoise.evaluation.page import write_report
 from unnoise.training.safe_files import RunError
 from unnoise.training.trainer import Trainer, train
 

@@ -21,7 +21,7 @@ from unnoise.training import Run, panels, schedules, train
 from unnoise.training.metrics import read_metrics
 from unnoise.training.panels import Panels, panel_files
 from unnoise.training.recipes import recipe
-from unnoise.training.report import write_report
+from unnoise.evaluation.page import write_report
 from unnoise.training.schedules import scheduled
 
 

@@ -122,12 +122,12 @@ def similarity(real: Any, fake: Any) -> float:
 def trend(real: Any, fake: Any) -> float | None:
     """The mean over pairs of columns; None where there is one column."""
     real, fake = plain(real, fake)
-    labels = _labels(real, fake)
+    labels = binned(real, fake)
     pairs = [_pair(real, fake, labels, a, b) for a, b in combinations(real.columns, 2)]
     return float(np.mean(pairs)) if pairs else None
 
 
-def _labels(real: Any, fake: Any) -> dict[str, tuple[Any, Any]]:
+def binned(real: Any, fake: Any) -> dict[str, tuple[Any, Any]]:
     """Columns as labels: numbers in bins of the real column's range."""
     pd, out = _pandas(), {}
     for name in real.columns:
