@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from html import escape
 from math import isfinite
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 640, 250, 58, 24, 10
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 480, 220, 58, 26, 10
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ def chart(title: str, lines: list[Line]) -> str:
     low, high = _scale(kept)
     first, last = min(line.points[0][0] for line in kept), max(line.points[-1][0] for line in kept)
 
-    def place(x: float, y: float) -> tuple[float, float]:
+    def place(x: float | int, y: float) -> tuple[float, float]:
         across = LEFT + (WIDTH - LEFT - 10) * (x - first) / max(last - first, 1e-9)
         return across, TOP + (HEIGHT - BOTTOM - TOP) * (high - min(y, high)) / (high - low)
 
@@ -43,7 +43,7 @@ def chart(title: str, lines: list[Line]) -> str:
     )
     svg = f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' role='img' aria-label='{escape(title, quote=True)}' "
     return (
-        f"<figure style='margin:0;max-width:48rem'><figcaption>{escape(title)}</figcaption>"
+        f"<figure style='margin:0;max-width:40rem'><figcaption>{escape(title)}</figcaption>"
         f"<div style='font-size:13px'>{keys}</div>{svg}style='width:100%;height:auto;min-width:0'>{inside}</svg></figure>"
     )
 
@@ -60,5 +60,5 @@ def _scale(lines: list[Line]) -> tuple[float, float]:
     return (low, high) if high > low else (low - 0.5, low + 0.5)
 
 
-def _text(x: float, y: float, words: str, anchor: str) -> str:
-    return f"<text x='{x:.1f}' y='{y:.1f}' font-size='12' fill='currentColor' text-anchor='{anchor}'>{escape(words)}</text>"
+def _text(x: float | int, y: float | int, words: str, anchor: str) -> str:
+    return f"<text x='{x:.1f}' y='{y:.1f}' font-size='13' fill='currentColor' text-anchor='{anchor}'>{escape(words)}</text>"

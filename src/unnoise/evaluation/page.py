@@ -6,6 +6,7 @@ It is one file without scripts, readable on a phone and on dark screens.
 import html
 import json
 from base64 import b64encode
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,13 @@ def curves(lines: list[dict[str, Any]]) -> str:
     held, seen = curve_of(lines), curve_of(lines, "training_bound")
     losses = [(line["step"], line["loss"]) for line in lines if "loss" in line]
     both = [Line("held-out rows", held, pictures.DRAWN), Line("training rows", seen, pictures.REAL)]
+    errors = [line["validation_se"] for line in lines if isfinite(line.get("validation_se", nan))]
+    chance = f" By chance two sets of rows lie about {1.4 * errors[-1]:.2g} nats apart." if errors else ""
+    note = "A held-out line that turns upwards while the other falls means that rows are learned by heart."
     loss = chart("loss", [Line("loss", losses, pictures.REAL)])
     return (
         chart("nats per example by steps: lower is better", both)
+        + f"<p style='font-size:13px'>{note}{chance}</p>"
         + "<details><summary>the loss that is minimised</summary><p>It is drawn at random times and weighted, so it is noisy, "
         + f"and need not fall while the bound does.</p>{loss}</details>"
     )

@@ -20,7 +20,8 @@ REAL, DRAWN = "#4a86c5", "#e0762f"
 MOST_COLUMNS, MOST_PAIRS, MOST_IN_MAP = 24, 6, 14
 BARS, LABELS, POINTS = 24, 6, 400
 ROWS = 4000  # of each frame, at most
-GRID = "display:flex;flex-wrap:wrap;gap:14px 18px;align-items:flex-start"
+FLEX = "display:flex;flex-wrap:wrap;gap:14px 18px;align-items:flex-start"
+GRID = "display:grid;grid-template-columns:repeat(auto-fill,minmax(160px,1fr));gap:14px 18px"  # all of one width
 
 
 def marginals(real: Any, drawn: Any) -> str:
@@ -28,7 +29,7 @@ def marginals(real: Any, drawn: Any) -> str:
     names = list(real.columns)[:MOST_COLUMNS]
     shown = [_histogram(n, real[n], drawn[n]) if tables.is_number(real[n]) else _bars(n, real[n], drawn[n]) for n in names]
     rest = len(real.columns) - len(names)
-    return _block(shown, f"and {rest} columns more" if rest > 0 else "")
+    return _block(shown, f"and {rest} columns more" if rest > 0 else "", style=GRID)
 
 
 def pairs(real: Any, drawn: Any) -> str:
@@ -87,7 +88,7 @@ def _few(*frames: Any) -> list[Any]:
     return tables.plain(*(frame.sample(ROWS, random_state=0) if len(frame) > ROWS else frame for frame in frames))
 
 
-def _block(figures: list[str], note: str = "", legend: bool = True) -> str:
+def _block(figures: list[str], note: str = "", legend: bool = True, style: str = FLEX) -> str:
     keys = "".join(
         f"<span style='margin-right:1em;white-space:nowrap'><span style='display:inline-block;width:.8em;height:.8em;"
         f"background:{colour};margin-right:.35em'></span>{name}</span>"
@@ -95,22 +96,24 @@ def _block(figures: list[str], note: str = "", legend: bool = True) -> str:
     )
     head = f"<div style='font-size:13px;margin-bottom:6px'>{keys}</div>" if legend else ""
     foot = f"<div style='font-size:13px;margin-top:4px'>{escape(note)}</div>" if note else ""
-    return f"<div>{head}<div style='{GRID}'>{''.join(figures)}</div>{foot}</div>"
+    return f"<div>{head}<div style='{style}'>{''.join(figures)}</div>{foot}</div>"
 
 
-def _figure(title: str, width: int, height: int, inside: str, most: int | None = None) -> str:
-    """A picture with its title; its letters are 11 units high and stay readable, for it is never shrunk by much."""
+def _figure(title: str, width: int, height: int, inside: str) -> str:
+    """A picture with its title, `width` pixels wide where there is room."""
     head = f"<figcaption style='font-size:13px;overflow-wrap:anywhere'>{escape(title)}</figcaption>"
-    svg = f"<svg viewBox='0 0 {width} {height}' role='img' aria-label='{escape(title, quote=True)}' style='width:100%;height:auto'>"
-    style = f"margin:0;flex:0 1 {most or width}px;min-width:0;max-width:100%"
+    label = escape(title, quote=True)
+    svg = f"<svg viewBox='0 0 {width} {height}' role='img' aria-label='{label}' style='width:100%;height:auto'>"
+    style = f"margin:0;min-width:0;flex:0 1 {width}px;max-width:100%"
     return f"<figure style='{style}'>{head}{svg}{inside}</svg></figure>"
 
 
-def _text(x: float, y: float, words: str, anchor: str = "start", more: str = "") -> str:
-    return f"<text x='{x:.1f}' y='{y:.1f}' font-size='11' fill='currentColor' text-anchor='{anchor}' {more}>{escape(words)}</text>"
+def _text(x: float | int, y: float | int, words: str, anchor: str = "start", size: int = 11, more: str = "") -> str:
+    place = f"x='{x:.1f}' y='{y:.1f}' font-size='{size}' text-anchor='{anchor}' {more}"
+    return f"<text {place} fill='currentColor'>{escape(words)}</text>"
 
 
-def _line(x0: float, y0: float, x1: float, y1: float) -> str:
+def _line(x0: float | int, y0: float | int, x1: float | int, y1: float | int) -> str:
     return f"<line x1='{x0:.1f}' y1='{y0:.1f}' x2='{x1:.1f}' y2='{y1:.1f}' stroke='currentColor' stroke-opacity='.35'/>"
 
 
@@ -142,10 +145,10 @@ def _histogram(name: str, real: Any, drawn: Any) -> str:
     )
     inside = f"<g fill='{REAL}' fill-opacity='.55'>{area}</g>{_line(left, floor, width - left, floor)}"
     inside += f"<polyline points='{outline}' fill='none' stroke='{DRAWN}' stroke-width='2'/>"
-    inside += _text(left, height - 6, f"{low:.4g}") + _text(width - left, height - 6, f"{high:.4g}", "end")
+    inside += _text(left, height - 5, f"{low:.4g}", size=13) + _text(width - left, height - 5, f"{high:.4g}", "end", 13)
     absent = [float(column.isna().mean()) for column in (real, drawn)]
     if max(absent) > 0:
-        inside += _text(width / 2, height - 6, f"missing {absent[0]:.0%} | {absent[1]:.0%}", "middle")
+        inside += _text(width / 2, height - 5, f"missing {absent[0]:.0%} | {absent[1]:.0%}", "middle", 12)
     return _figure(name, width, height, inside)
 
 
@@ -157,12 +160,12 @@ def _bars(name: str, real: Any, drawn: Any) -> str:
     rest = [max(0.0, 1 - sum(entry[i] for entry in entries)) for i in (1, 2)]
     if len(ours) > LABELS or rest[1] > 0.005:
         entries.append((f"{max(0, len(ours) - LABELS)} others", rest[0], rest[1]))
-    width, left, row = 220, 84, 17
+    width, left, row = 220, 98, 18
     scale = (width - left - 6) / max(max(a, b) for _, a, b in entries)
     inside = ""
     for k, (label, a, b) in enumerate(entries):
         y = 3 + k * row
-        inside += _text(left - 5, y + 11, label, "end")
+        inside += _text(left - 5, y + 12, label, "end", 13)
         inside += f"<rect x='{left}' y='{y}' width='{a * scale:.1f}' height='6.5' fill='{REAL}'/>"
         inside += f"<rect x='{left}' y='{y + 7}' width='{b * scale:.1f}' height='6.5' fill='{DRAWN}'/>"
     return _figure(name, width, 6 + row * len(entries), inside)
@@ -210,13 +213,14 @@ def _map(title: str, names: list[str], values: np.ndarray) -> str:
     for i, name in enumerate(names):
         inside += _text(left - 5, top + (i + 0.5) * cell + 4, _label(name), "end")
         x, y = left + (i + 0.5) * cell + 3, top - 5
-        inside += _text(x, y, _label(name), "start", f"transform='rotate(-50 {x:.1f} {y:.1f})'")
+        inside += _text(x, y, _label(name), more=f"transform='rotate(-50 {x:.1f} {y:.1f})'")
         for j in range(len(names)):
             value = float(values[i, j])
             colour = DRAWN if value > 0 else REAL
-            inside += f"<rect x='{left + j * cell}' y='{top + i * cell}' width='{cell - 1}' height='{cell - 1}' fill='{colour}' "
-            inside += f"fill-opacity='{min(1.0, abs(value)):.2f}'><title>{escape(name)}, {escape(names[j])}: {value:.2f}</title></rect>"
-            if cell >= 26 and i != j:
+            place = f"x='{left + j * cell}' y='{top + i * cell}' width='{cell - 1}' height='{cell - 1}'"
+            told = f"{escape(name)}, {escape(names[j])}: {value:.2f}"
+            inside += f"<rect {place} fill='{colour}' fill-opacity='{min(1.0, abs(value)):.2f}'><title>{told}</title></rect>"
+            if cell >= 26 and i != j and abs(value) >= 0.05:
                 inside += _text(left + (j + 0.5) * cell, top + (i + 0.5) * cell + 4, f"{value:.1f}".replace("0.", "."), "middle")
     frame = f"<rect x='{left}' y='{top}' width='{cell * len(names)}' height='{cell * len(names)}' fill='none' "
     inside += frame + "stroke='currentColor' stroke-opacity='.35'/>"
