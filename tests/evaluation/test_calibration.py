@@ -25,7 +25,9 @@ class ExactGaussian(torch.nn.Module):
     def forward(self, x, t):
         schedule = PROCESS.leaves["x"].schedule
         times = [t[name] if isinstance(t, dict) else t for name in NAMES]
-        a, b = (torch.stack([torch.as_tensor(f(time)).double() for time in times], 1) for f in (schedule.alpha, schedule.sigma))
+        a, b = (
+            torch.stack([torch.as_tensor(f(time)).double() for time in times], 1) for f in (schedule.alpha, schedule.sigma)
+        )
         z = torch.cat([x[name] for name in NAMES], 1).double()
         noised = a[:, :, None] * COVARIANCE * a[:, None, :] + torch.diag_embed(b**2)
         gain = torch.linalg.solve(noised, (z - a * MEAN).unsqueeze(-1)).squeeze(-1)
@@ -48,8 +50,8 @@ class Numbers(Format):
 def test_draws_given_a_number_have_the_exact_conditional_law():
     """With an exact denoiser: mean and variance of y and z given x = 2.25 in closed form.
 
-    Four means and variances of 4000 draws within 4.5 standard errors: one false alarm in 30,000 (the method's own error, some
-    0.01 deviations, included in a margin of 0.02).
+    Four means and variances of 4000 draws within 4.5 standard errors: one false alarm in 30,000 (the method's own error,
+    some 0.01 deviations, included in a margin of 0.02).
     """
     denoiser = un.Denoiser(ExactGaussian(), PROCESS, dict.fromkeys(NAMES, un.Clean))
     n, value = 4000, 2.25
@@ -93,4 +95,6 @@ def test_neighbourhoods_are_thirds_and_labels():
     assert [int(inside(real.n).sum()) for inside in thirds.values()] == [100, 100, 100]
     assert list(calibration.neighbourhoods("c", real)) == ["= b", "= a"]
     entry = calibration.compare("n", real, real, real)[0]
-    assert entry["column"] == "c" and entry["mean"] == pytest.approx(float((real.c == "b")[real.n < np.quantile(real.n, 1 / 3)].mean()))
+    assert entry["column"] == "c" and entry["mean"] == pytest.approx(
+        float((real.c == "b")[real.n < np.quantile(real.n, 1 / 3)].mean())
+    )

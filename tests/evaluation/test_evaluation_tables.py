@@ -240,7 +240,9 @@ def test_samples_and_controls_of_one_size(run, monkeypatch):
         "control_independent_columns", "control_training_rows",
     )  # fmt: skip
     assert [result[name]["rows"] for name in sets] == [400, 160, 160, 160, 400, 400]
-    assert abs(result["control_independent_columns"]["utility"] - 0.5) < 0.15 < result["control_training_rows"]["utility"] - 0.5
+    assert (
+        abs(result["control_independent_columns"]["utility"] - 0.5) < 0.15 < result["control_training_rows"]["utility"] - 0.5
+    )
     assert result["conditioned"]["rms_in_errors"] == 0  # nothing was drawn anew
     assert "hardly told" in result["verdict"]["words"] or "cannot be told" in result["verdict"]["words"]
     assert result["samples"]["utility_is"] == "AUC" and result["samples"]["utility"] > 0.6  # on the held-out rows

@@ -59,7 +59,9 @@ def test_sequences_by_the_way_from_independent_symbols():
 
 def test_a_target_where_none_is_named():
     frame = pd.DataFrame({"a": list("pq") * 20, "n": range(40), "name": [f"x{i}" for i in range(40)]})
-    assert likely_target(frame) == "a" and likely_target(frame[["n", "name"]]) == "name" and likely_target(frame[["n"]]) is None
+    assert (
+        likely_target(frame) == "a" and likely_target(frame[["n", "name"]]) == "name" and likely_target(frame[["n"]]) is None
+    )
 
 
 def test_means_over_sets_of_one_size():

@@ -59,3 +59,9 @@ def test_few_measurements():
     assert said([{"step": 0, "validation_bound": 30.0}, {"step": 9, "validation_bound": 20.0}]).verdict == "improving"
     bad = [{"step": 0, "validation_bound": float("inf")}, {"step": 9, "validation_bound": float("nan")}]
     assert said(bad).verdict == "unknown"
+
+
+def test_a_training_that_is_still_warming_up_has_hardly_begun():
+    flat = lines(lambda s: 10 - s / 1000, steps=50)
+    assert said(flat).verdict == "converged" and said(flat, warmup=100).verdict == "improving"
+    assert "hardly begun: 50 steps" in said(flat, warmup=100).words

@@ -1,6 +1,7 @@
 """The errors of the bound against the truth: the spread over many held-out sets, and over many draws of one set.
 
-A ratio of a deviation of 100 sets to its truth leaves [0.75, 1.33] by chance once in 10^4 (chi-square of 99 degrees of freedom).
+A ratio of a deviation of 100 sets to its truth leaves [0.75, 1.33] by chance once in 7000 (chi-square of 99 degrees of
+freedom).
 """
 
 from math import isnan
@@ -15,7 +16,7 @@ from unnoise.objectives import Objective
 from unnoise.oracles import mixture
 from unnoise.processes import Gaussian, Masking, Product
 from unnoise.training.data_order import InMemory
-from unnoise.training.validation import even, error_words, summary, validate
+from unnoise.training.validation import error_words, even, summary, validate
 
 ALONE = SimpleNamespace(device=torch.device("cpu"), num_processes=1, process_index=0, gather=lambda x: x)
 
@@ -49,7 +50,6 @@ def ratio(found, name):
     """The spread of the bounds over the error that was stated, in the mean of squares."""
     bounds = torch.tensor([entry.bound for entry in found], dtype=torch.float64)
     stated = torch.tensor([getattr(entry, name) for entry in found], dtype=torch.float64).square().mean().sqrt()
-    print(name, float(bounds.std() / stated))
     return float(bounds.std() / stated)
 
 
@@ -71,7 +71,9 @@ def test_the_spread_of_the_bound_is_the_error_that_is_stated(rows, draws):
 def test_an_exact_denoiser_has_the_error_of_its_rows():
     """The same of an oracle, whose bound is the entropy of the law in the mean."""
     weights, mean, sd = torch.tensor([0.3, 0.7]), torch.tensor([[-2.0, 0.0], [1.0, 1.0]]), torch.tensor([0.3, 0.8])
-    oracle = mixture(Gaussian((2,)), weights.double(), mean.double(), torch.diag_embed(sd[:, None].expand(2, 2).double() ** 2))
+    oracle = mixture(
+        Gaussian((2,)), weights.double(), mean.double(), torch.diag_embed(sd[:, None].expand(2, 2).double() ** 2)
+    )
     objective = Objective(oracle)
 
     def rows(seed):

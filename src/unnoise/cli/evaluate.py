@@ -39,8 +39,8 @@ class Evaluate(Extended):
     unless given.  Sequences: as many as are drawn soon, and no more than the rows they are compared with."""
 
     target: str | None = None
-    """A column to predict from the others, for the utility of a table's samples, on rows of --data or held-out ones; the last
-    one of few labels unless given."""
+    """A column to predict from the others, for the utility of a table's samples, on rows of --data or held-out ones; the
+    last one of few labels unless given."""
 
     exact_rows: int | None = None
     """Rows whose exact likelihood is found, where there is one; 64 unless given, 256 on an accelerator; 0 for none."""

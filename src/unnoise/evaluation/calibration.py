@@ -1,13 +1,13 @@
 """Whether rows that are drawn given a column have the law that they should have.
 
-Take the model's own unconditional rows, keep one column, and draw all others anew given it.  If conditional and joint law are
-of one model, the pairs (column, rest) have the law that they had: in any neighbourhood of values of the column the mean of any
-other column is the same, up to the error of two means.  Drawing is exact in what it does (a column that is known stands at
-time 0), so a difference is one of the network: its estimates given a column and without it are trained, not derived from one
-another.  Beside both stand the real rows of the neighbourhood.
+Take the model's own unconditional rows, keep one column, and draw all others anew given it.  If conditional and joint law
+are of one model, the pairs (column, rest) have the law that they had: in any neighbourhood of values of the column the mean
+of any other column is the same, up to the error of two means.  Drawing is exact in what it does (a column that is known
+stands at time 0), so a difference is one of the network: its estimates given a column and without it are trained, not
+derived from one another.  Beside both stand the real rows of the neighbourhood.
 
-Neighbourhoods are thirds of the real values of a number, and the most common labels.  A difference is told in standard errors;
-by chance one of twenty exceeds two.
+Neighbourhoods are thirds of the real values of a number, and the most common labels.  A difference is told in standard
+errors; by chance one of twenty exceeds two.
 """
 
 from collections.abc import Callable

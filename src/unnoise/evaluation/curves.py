@@ -30,7 +30,9 @@ def chart(title: str, lines: list[Line]) -> str:
     inside = ""
     for value in (high, (high + low) / 2, low):
         y = place(first, value)[1]
-        inside += f"<line x1='{LEFT}' x2='{WIDTH - 10}' y1='{y:.1f}' y2='{y:.1f}' stroke='currentColor' stroke-opacity='.2'/>"
+        inside += (
+            f"<line x1='{LEFT}' x2='{WIDTH - 10}' y1='{y:.1f}' y2='{y:.1f}' stroke='currentColor' stroke-opacity='.2'/>"
+        )
         inside += _text(LEFT - 6, y + 4, f"{value:.4g}", "end")
     inside += _text(LEFT, HEIGHT - 6, f"step {first}", "start") + _text(WIDTH - 10, HEIGHT - 6, f"{last}", "end")
     for line in kept:

@@ -59,7 +59,9 @@ def write_report(run: Run, samples: Path | None = None) -> Path:
         _samples(samples),
         _panels(panel_files(run.samples)),
         "<h2>The data</h2>" + _table(["part", "kind", "values", "noise"], understood),
-        "<h2>Settings</h2><details><summary>how it was trained</summary>" + _table(["name", "value"], settings) + "</details>",
+        "<h2>Settings</h2><details><summary>how it was trained</summary>"
+        + _table(["name", "value"], settings)
+        + "</details>",
     ]
     head = f"<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'><title>{name}</title>"
     page = f"<!doctype html><html lang='en'><head>{head}<style>{STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
@@ -87,8 +89,8 @@ def curves(lines: list[dict[str, Any]]) -> str:
     return (
         chart("nats per example by steps: lower is better", both)
         + f"<p style='font-size:13px'>{note}{chance}</p>"
-        + "<details><summary>the loss that is minimised</summary><p>It is drawn at random times and weighted, so it is noisy, "
-        + f"and need not fall while the bound does.</p>{loss}</details>"
+        + "<details><summary>the loss that is minimised</summary><p>It is drawn at random times and weighted, so it is "
+        + f"noisy, and need not fall while the bound does.</p>{loss}</details>"
     )
 
 

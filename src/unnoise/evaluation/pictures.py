@@ -4,8 +4,8 @@
     pairs(real, drawn)         the pairs of columns that hang together most, real rows beside drawn ones
     correlations(real, drawn)  maps of how strongly columns hang together, and the mean gap
 
-Each takes two pandas frames of the same columns and gives a piece of HTML with inline SVG: no script, nothing from elsewhere,
-as wide as there is room for, on light and dark pages.  Text has the colour of the page around it.
+Each takes two pandas frames of the same columns and gives a piece of HTML with inline SVG: no script, nothing from
+elsewhere, as wide as there is room for, on light and dark pages.  Text has the colour of the page around it.
 """
 
 from html import escape
@@ -221,7 +221,9 @@ def _map(title: str, names: list[str], values: np.ndarray) -> str:
             told = f"{escape(name)}, {escape(names[j])}: {value:.2f}"
             inside += f"<rect {place} fill='{colour}' fill-opacity='{min(1.0, abs(value)):.2f}'><title>{told}</title></rect>"
             if cell >= 26 and i != j and abs(value) >= 0.05:
-                inside += _text(left + (j + 0.5) * cell, top + (i + 0.5) * cell + 4, f"{value:.1f}".replace("0.", "."), "middle")
+                inside += _text(
+                    left + (j + 0.5) * cell, top + (i + 0.5) * cell + 4, f"{value:.1f}".replace("0.", "."), "middle"
+                )
     frame = f"<rect x='{left}' y='{top}' width='{cell * len(names)}' height='{cell * len(names)}' fill='none' "
     inside += frame + "stroke='currentColor' stroke-opacity='.35'/>"
     width = left + cell * len(names) + 60

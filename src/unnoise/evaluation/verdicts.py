@@ -33,17 +33,20 @@ def of_table(result: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"level": level}
     if few["trend"] is not None:
         found["trend_share"] = share_of_way(few["trend"], few_loose["trend"], unseen["trend"])
-        told.append(f"trend {few['trend']:.3f} of {unseen['trend']:.3f} by unseen rows ({few_loose['trend']:.3f} independent)")
+        told.append(
+            f"trend {few['trend']:.3f} of {unseen['trend']:.3f} by unseen rows ({few_loose['trend']:.3f} independent)"
+        )
     if samples.get("utility") is not None:
         real, none = (result[name].get("utility") for name in ("control_training_rows", "control_independent_columns"))
         found["utility_share"] = share_of_way(samples["utility"], none, real)
-        told.append(f"to predict {result['target']}: {samples['utility']:.3f} of {_number(real)} by real rows ({_number(none)})")
+        told.append(
+            f"to predict {result['target']}: {samples['utility']:.3f} of {_number(real)} by real rows ({_number(none)})"
+        )
     columns = result["columns"]
     weakest = min(columns, key=lambda name: columns[name]["samples"] - columns[name]["unseen_rows"])
     found["weakest_column"] = weakest
-    told.append(
-        f"the weakest column: {weakest} ({columns[weakest]['samples']:.2f}, unseen rows {columns[weakest]['unseen_rows']:.2f})"
-    )
+    ours, theirs = (columns[weakest][name] for name in ("samples", "unseen_rows"))
+    told.append(f"the weakest column: {weakest} ({ours:.2f}, unseen rows {theirs:.2f})")
     found["repeats_training_rows"] = _repeats(few, unseen)
     if found["repeats_training_rows"]:
         told.append("samples stand closer to training rows than unseen ones do: it repeats what it has seen")

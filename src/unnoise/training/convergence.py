@@ -6,13 +6,15 @@ With f(s) the bound on held-out rows after a share s of the training, smoothed o
     next doubling of the time: d1 r,    ten times the time: d1 r (1 - r^k)/(1 - r),  k = log2(10)
 
 as for bounds that fall like a power of time or faster.  Averaged weights are what is measured, so that the fall of the
-learning rate moves the end of the curve little; what it moves it down is in d1, and r shrinks it.  A gain matters if it is more
-than the tolerance:  NATS for each coordinate, or a tenth of the bound's standard error, whichever is larger.
+learning rate moves the end of the curve little; what it moves it down is in d1, and r shrinks it.  A gain matters if it is
+more than the tolerance:  NATS for each coordinate, or a tenth of the bound's standard error, whichever is larger.
 
     overfitting   the smoothed bound at the end lies above its least by half the tolerance and twice its noise
     improving     ten times the time would gain more than the tolerance
     converged     it would not
     unknown       no bound was measured twice
+
+A training of less than two warm-ups has hardly begun, whatever its curve says, and counts as improving.
 """
 
 from dataclasses import asdict, dataclass
@@ -68,9 +70,15 @@ def noise_of(curve: list[tuple[int, float]]) -> float:
 
 
 def convergence(
-    lines: list[dict[str, Any]], dimension: int, seconds: float, reason: str = "steps", se: float | None = None
+    lines: list[dict[str, Any]],
+    dimension: int,
+    seconds: float,
+    reason: str = "",
+    se: float | None = None,
+    warmup: int = 0,
 ) -> Convergence:
-    """Of the lines of `metrics.jsonl`, the coordinates of an example, and how long and why the training ended."""
+    """Of the lines of `metrics.jsonl`, the coordinates of an example, how long the training took and why it ended, and the
+    steps in which the learning rate rose."""
     curve = curve_of(lines)
     if len(curve) < 2 or curve[-1][0] <= 0:
         return Convergence("unknown", "how far it is from converged is not known: no bound was measured on held-out rows")
@@ -78,6 +86,10 @@ def convergence(
     worse = _overfitting(curve, tolerance)
     if worse is not None:
         return Convergence("overfitting", worse, tolerance=tolerance)
+    if curve[-1][0] < 2 * warmup:
+        enough = _rounded(seconds / 60 * max(10, 20 * warmup / curve[-1][0]))
+        said = f"hardly begun: {curve[-1][0]} steps, of which {warmup} warm up: train it about {_time(enough)}"
+        return Convergence("improving", said, tolerance=tolerance, minutes=enough)
     gain, ratio = doubling_gain(curve)
     left = gain * (1 - ratio**TENFOLD) / (1 - ratio)
     minutes = seconds / 60
@@ -100,7 +112,7 @@ def of_run(run: Run, reason: str = "", dimension: int | None = None) -> Converge
     seconds = max((line["seconds"] for line in lines if isfinite(line.get("seconds", float("nan")))), default=0.0)
     errors = [line["validation_se"] for line in lines if "validation_se" in line]
     size = run.process().space.dimension if dimension is None else dimension
-    return convergence(lines, size, seconds, reason, errors[-1] if errors else None)
+    return convergence(lines, size, seconds, reason, errors[-1] if errors else None, run.config.train.warmup)
 
 
 def doubling_gain(curve: list[tuple[int, float]]) -> tuple[float, float]:
@@ -112,14 +124,16 @@ def doubling_gain(curve: list[tuple[int, float]]) -> tuple[float, float]:
 
 
 def _overfitting(curve: list[tuple[int, float]], tolerance: float) -> str | None:
-    means = [(curve[i][0], sum(y for _, y in curve[i - 1 : i + 2]) / len(curve[i - 1 : i + 2])) for i in range(1, len(curve))]
+    means = [
+        (curve[i][0], sum(y for _, y in curve[i - 1 : i + 2]) / len(curve[i - 1 : i + 2])) for i in range(1, len(curve))
+    ]
     step, least = min(means, key=lambda point: point[1])
     rise = smoothed(curve, 1.0) - least
     if step > 0.9 * curve[-1][0] or rise <= max(tolerance / 2, 2 * noise_of(curve)):
         return None
     return (
-        f"overfitting: the bound on held-out rows was best at about step {step} of {curve[-1][0]} and rose by {rise:.2g} nats; "
-        f"the best state is kept, and more rows or a smaller network help, longer training does not"
+        f"overfitting: the bound on held-out rows was best at about step {step} of {curve[-1][0]} and rose by {rise:.2g} "
+        f"nats; the best state is kept, and more rows or a smaller network help, longer training does not"
     )
 
 
