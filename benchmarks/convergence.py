@@ -3,8 +3,8 @@
     python benchmarks/convergence.py [--scale 1] [--only table] [--device cpu]
 
 Ten trainings of tables, texts and arrays, some short, some long, some on too few rows.  Each is made again ten times as
-long.  The sentence is right if it says "improving" where the longer training has a bound on the same held-out rows, under the same
-noise, that is lower by more than the tolerance that the sentence goes by, and something else where it has not.
+long.  The sentence is right if it says "improving" where the longer training has a bound on the same held-out rows, under
+the same noise, that is lower by more than the tolerance that the sentence goes by, and something else where it has not.
 """
 
 import argparse

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from unnoise.evaluation import pictures
-from unnoise.evaluation.curves import Line, chart
+from unnoise.evaluation.curves import Course, chart
 
 
 def frame(n, seed, slope=0.9):
@@ -85,7 +85,7 @@ def test_wide_empty_and_constant_columns():
 
 def test_a_chart_leaves_out_the_fall_of_the_start():
     falling = [(0, 1000.0), *((s, 10 - s / 100) for s in range(100, 600, 50))]
-    (svg,) = svgs(chart("bound", [Line("held-out", falling, "red"), Line("one point", [(0, 1.0)], "blue")]))
+    (svg,) = svgs(chart("bound", [Course("held-out", falling, "red"), Course("one point", [(0, 1.0)], "blue")]))
     labels = [node.text for node in svg.iter("text")]
     assert float(labels[0]) < 12 and float(labels[2]) == 4.5 and len(list(svg.iter("polyline"))) == 1
     assert "nothing to draw yet" in chart("bound", [])

@@ -8,15 +8,15 @@ WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 480, 220, 58, 26, 10
 
 
 @dataclass(frozen=True)
-class Line:
+class Course:
     name: str
     points: list[tuple[int, float]]
     colour: str
 
 
-def chart(title: str, lines: list[Line]) -> str:
+def chart(title: str, lines: list[Course]) -> str:
     """A line needs two points; the scale leaves out what lies far above the rest, which is drawn at its upper edge."""
-    kept = [Line(line.name, [p for p in line.points if isfinite(p[1])], line.colour) for line in lines]
+    kept = [Course(line.name, [p for p in line.points if isfinite(p[1])], line.colour) for line in lines]
     kept = [line for line in kept if len(line.points) > 1]
     if not kept:
         return f"<p>{escape(title)}: nothing to draw yet</p>"
@@ -50,7 +50,7 @@ def chart(title: str, lines: list[Line]) -> str:
     )
 
 
-def _scale(lines: list[Line]) -> tuple[float, float]:
+def _scale(lines: list[Course]) -> tuple[float, float]:
     """From the least to the largest, but of what comes after the first fifth of the way where the start lies far above."""
     values = [y for line in lines for _, y in line.points]
     last = max(line.points[-1][0] for line in lines)

@@ -14,7 +14,7 @@ from unnoise.data.base import BadData
 from unnoise.data.files import read_once
 from unnoise.data.source_file import NAME, SourceFile
 from unnoise.evaluation import pictures
-from unnoise.evaluation.curves import Line, chart
+from unnoise.evaluation.curves import Course, chart
 from unnoise.evaluation.scores import chosen
 from unnoise.evaluation.table_study import frame_of
 from unnoise.training import safe_files
@@ -81,11 +81,11 @@ def said(far: Convergence, run: Run) -> str:
 def curves(lines: list[dict[str, Any]]) -> str:
     held, seen = curve_of(lines), curve_of(lines, "training_bound")
     losses = [(line["step"], line["loss"]) for line in lines if "loss" in line]
-    both = [Line("held-out rows", held, pictures.DRAWN), Line("training rows", seen, pictures.REAL)]
+    both = [Course("held-out rows", held, pictures.DRAWN), Course("training rows", seen, pictures.REAL)]
     errors = [line["validation_se"] for line in lines if isfinite(line.get("validation_se", nan))]
     chance = f" By chance two sets of rows lie about {1.4 * errors[-1]:.2g} nats apart." if errors else ""
     note = "A held-out line that turns upwards while the other falls means that rows are learned by heart."
-    loss = chart("loss", [Line("loss", losses, pictures.REAL)])
+    loss = chart("loss", [Course("loss", losses, pictures.REAL)])
     return (
         chart("nats per example by steps: lower is better", both)
         + f"<p style='font-size:13px'>{note}{chance}</p>"
