@@ -43,7 +43,7 @@ CASES = [
     Case("text, short", "text", 3000, 60),
     Case("text, long", "text", 3000, 1500),
     Case("text of 40 windows, long", "text", 40, 1000),
-    Case("array, short", "array", 3000, 40),
+    Case("array, short", "array", 3000, 60),
     Case("array, long", "array", 3000, 2000),
     Case("array of 80 rows, long", "array", 80, 1500),
 ]

@@ -65,3 +65,5 @@ def test_a_training_that_is_still_warming_up_has_hardly_begun():
     flat = lines(lambda s: 10 - s / 1000, steps=50)
     assert said(flat).verdict == "converged" and said(flat, warmup=100).verdict == "improving"
     assert "hardly begun: 50 steps" in said(flat, warmup=100).words
+    stuck = lines(lambda s: 10.0, steps=900)
+    assert said(stuck, warmup=100).verdict == "improving" and said(stuck, warmup=50).verdict == "converged"

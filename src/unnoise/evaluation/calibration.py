@@ -11,7 +11,9 @@ errors; by chance one of twenty exceeds two.
 """
 
 from collections.abc import Callable
+from functools import partial
 from math import inf, sqrt
+from operator import eq
 from time import perf_counter
 from typing import Any
 
@@ -35,7 +37,7 @@ def calibration(
     format: Format, study: Study, x: AnyState, frame_of: Callable[[AnyState], Any], real: Any
 ) -> dict[str, Any] | None:
     """{"given": one entry per neighbourhood, "differ": how many means differ, "of": how many there are, "words"}."""
-    columns = given_columns(format, real)
+    columns = given_columns(format, real, x)
     if study.fill is None or not columns or len(real.columns) < 2 or batch_size(x) < 2 * FEWEST:
         return None
     x = some_rows(x, slice(ROWS))
@@ -50,13 +52,13 @@ def calibration(
     return summarised(entries) if entries else None
 
 
-def given_columns(format: Format, real: Any) -> dict[str, dict[str, torch.Tensor]]:
+def given_columns(format: Format, real: Any, x: AnyState) -> dict[str, dict[str, torch.Tensor]]:
     """The columns that are given in turn, each with the coordinates of the state that hold it."""
     names = list(real.columns)
     numbers = [name for name in names if tables.is_number(real[name]) and real[name].nunique() > tables.CLASSES]
     labels = [name for name in names if name not in numbers and real[name].nunique() > 1]
     found = {}
-    leaves = format.process().leaves
+    leaves = list(x) if isinstance(x, dict) else []
     for name in [*numbers[:NUMBERS], *labels[:LABELS]]:
         some = real[name].dropna()
         try:
@@ -64,8 +66,7 @@ def given_columns(format: Format, real: Any) -> dict[str, dict[str, torch.Tensor
         except (BadData, ValueError, IndexError, NotImplementedError):
             continue  # a column that cannot be given
         found[name] = {
-            leaf: known[leaf][1] if leaf in known else torch.zeros(part.space.shape, dtype=torch.bool)
-            for leaf, part in leaves.items()
+            leaf: known[leaf][1] if leaf in known else torch.zeros(x[leaf].shape[1:], dtype=torch.bool) for leaf in leaves
         }
     return found
 
@@ -91,13 +92,17 @@ def compare(name: str, drawn: Any, own: Any, real: Any) -> list[dict[str, Any]]:
 def neighbourhoods(name: str, real: Any) -> dict[str, Callable[[Any], Any]]:
     column = real[name]
     if not tables.is_number(column):
-        return {f"= {label}": lambda c, label=label: c == label for label in column.value_counts().index[:3]}
+        return {f"= {_shown(label)}": partial(eq, label) for label in column.value_counts().index[:3]}
     low, high = np.quantile(column.dropna(), [1 / 3, 2 / 3])
     return {
         f"< {low:.4g}": lambda c: c < low,
         f"in {low:.4g} ... {high:.4g}": lambda c: (c >= low) & (c <= high),
         f"> {high:.4g}": lambda c: c > high,
     }
+
+
+def _shown(label: Any) -> str:
+    return "missing" if label == tables.MISSING else str(label)
 
 
 def _as_number(name: str, real: Any) -> Callable[[Any], np.ndarray]:

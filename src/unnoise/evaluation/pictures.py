@@ -157,7 +157,7 @@ def _bars(name: str, real: Any, drawn: Any) -> str:
     ours, theirs = (column.value_counts(normalize=True) for column in (real, drawn))
     labels = list(ours.index[:LABELS])
     entries = [(_label(label), float(ours[label]), float(theirs.get(label, 0.0))) for label in labels]
-    rest = [max(0.0, 1 - sum(entry[i] for entry in entries)) for i in (1, 2)]
+    rest = [max(0.0, 1 - sum(shares)) for shares in ([a for _, a, _ in entries], [b for _, _, b in entries])]
     if len(ours) > LABELS or rest[1] > 0.005:
         entries.append((f"{max(0, len(ours) - LABELS)} others", rest[0], rest[1]))
     width, left, row = 220, 98, 18

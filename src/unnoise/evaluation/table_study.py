@@ -64,7 +64,7 @@ def parts_of(frame: Any, size: int, most: int = REPEATS) -> list[Any]:
 def mean_score(scores: list[tables.TableScore]) -> tables.TableScore:
     """The mean of every figure; its error stays that of one set."""
     first = scores[0]
-    found = {}
+    found: dict[str, Any] = {}
     for f in fields(first):
         values = [getattr(score, f.name) for score in scores]
         numbers = all(isinstance(value, float) for value in values)

@@ -14,7 +14,8 @@ more than the tolerance:  NATS for each coordinate, or a tenth of the bound's st
     converged     it would not
     unknown       no bound was measured twice
 
-A training of less than two warm-ups has hardly begun, whatever its curve says, and counts as improving.
+A training of less than two warm-ups has hardly begun, whatever its curve says, and so has one of less than ten whose bound
+has not moved, for networks may stay where they start for some hundred updates; both count as improving.
 """
 
 from dataclasses import asdict, dataclass
@@ -86,9 +87,10 @@ def convergence(
     worse = _overfitting(curve, tolerance)
     if worse is not None:
         return Convergence("overfitting", worse, tolerance=tolerance)
-    if curve[-1][0] < 2 * warmup:
-        enough = _rounded(seconds / 60 * max(10, 20 * warmup / curve[-1][0]))
-        said = f"hardly begun: {curve[-1][0]} steps, of which {warmup} warm up: train it about {_time(enough)}"
+    steps, moved = curve[-1][0], curve[0][1] - min(y for _, y in curve)
+    if steps < 2 * warmup or (steps < 10 * warmup and moved < tolerance):
+        enough = _rounded(seconds / 60 * max(10, 20 * warmup / steps))
+        said = f"hardly begun: {steps} steps, of which {warmup} warm up: train it about {_time(enough)}"
         return Convergence("improving", said, tolerance=tolerance, minutes=enough)
     gain, ratio = doubling_gain(curve)
     left = gain * (1 - ratio**TENFOLD) / (1 - ratio)
