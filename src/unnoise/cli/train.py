@@ -262,7 +262,8 @@ class Train(Extended):
         run, denoiser = trainer.run, trainer.best_denoiser()
         format = run.format()
         shown = run.samples / f"last{format.shown_suffix()}"
-        count = 64 if shown.suffix == ".png" else PICTURED if format.targets() else 16
+        rows = PICTURED if outcome.seconds >= 20 else 48  # no pictures are worth more time than a short training took
+        count = 64 if shown.suffix == ".png" else rows if format.targets() else 16
         with uncompiled(denoiser):
             x, _ = draw(denoiser, format, count, seed=self.seed, device=self.device)
         format.write(x, shown)
