@@ -23,23 +23,9 @@ def ended(tmp_path_factory):
         for a, b, k in zip(x, rng.normal(size=200), rng.choice(list("uv"), 200), strict=True)
     ]
     (folder / "t.csv").write_text("\n".join(["left,right,kind", *rows]) + "\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unnoise.cli.train.PICTURED", 60)
-        with pytest.raises(SystemExit) as left:
-            main(
-                [
-                    "train",
-                    str(folder / "t.csv"),
-                    "--out",
-                    str(folder / "run"),
-                    "--steps",
-                    "12",
-                    "--set",
-                    "panels=1",
-                    "--set",
-                    "log_every=4",
-                ]
-            )
+    command = ["train", str(folder / "t.csv"), "--out", str(folder / "run"), "--steps", "12"]
+    with pytest.raises(SystemExit) as left:
+        main([*command, "--set", "panels=1", "--set", "log_every=4"])
     assert not left.value.code
     return Run.open(folder / "run")
 
