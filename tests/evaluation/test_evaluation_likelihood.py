@@ -1,7 +1,7 @@
 """Exact values beside the bound: they are the truth where the truth is known, and say why where there are none."""
 
 import json
-from math import log
+from math import log, sqrt
 
 import numpy as np
 import pytest
@@ -97,15 +97,26 @@ def test_why_there_is_none(tmp_path):
 
 
 def test_the_two_errors_of_the_bound():
-    """Rows that differ by 2, draws that differ by 1: sd / sqrt(count) of each alone; one of a kind tells nothing."""
-    terms = torch.zeros(2, 2, 3).double()
-    terms[:, 1, 1] = 2.0
-    terms[1, :, 2] = 1.0
+    """Rows 0 and 2 in turn, and draws that differ by -1 and 1 in each row, neighbours alike: what a common move of the times
+    does to all rows is no error of these draws.  With signs in turn the draws have var 2, so 2/(2 x 8) in the mean."""
+    terms = torch.zeros(2, 8, 3).double()
+    terms[:, ::2, 1] = 2.0
+    rows = 8 / 7  # the variance of 0 and 2 in turn
+    terms[0, :, 2], terms[1, :, 2] = -1.0, 1.0
     found = likelihood.bound_figures(terms, 4)
-    assert found["bound"] == pytest.approx(1.5) and found["bits_per_dim"] == pytest.approx(1.5 / 4 / log(2))
-    assert found["standard_error"] == pytest.approx(1.0) and found["draw_se"] == pytest.approx(0.5)
+    assert found["bound"] == pytest.approx(1.0) and found["bits_per_dim"] == pytest.approx(1.0 / 4 / log(2))
+    assert found["draw_se"] == 0 and found["standard_error"] == pytest.approx(sqrt(max(0, rows - 2 / 2) / 8))
+    sign = torch.tensor([1.0, 1, -1, -1]).repeat(2)
+    terms[0, :, 2], terms[1, :, 2] = sign, -sign
+    part = likelihood.bound_figures(terms, 4)
+    assert part["draw_se"] == pytest.approx(sqrt(2 * 12 / 14 / 16))  # of seven pairs three differ, by 2 at both draws
+    assert part["standard_error"] == pytest.approx(sqrt((rows - 1) / 8 + 2 * 12 / 14 / 16))
+    low, high = part["interval_95"]
+    assert (high - low) / 2 == pytest.approx(2.3646 * part["standard_error"], rel=1e-3)  # Student's t of seven
     single = likelihood.bound_figures(terms[:1, :1], 4)
-    assert single["standard_error"] is None and single["draw_se"] is None
+    assert single["standard_error"] is None and single["draw_se"] is None and single["interval_95"] is None
+    assert "1 rows are too few" in single["standard_error_why"]
+    assert likelihood.bound_figures(terms[:, :7], 4)["standard_error"] is None
 
 
 def test_a_run_of_numbers_has_an_exact_value(tmp_path):

@@ -233,21 +233,31 @@ def test_samples_and_controls_of_one_size(run, monkeypatch):
     """Samples that are the file's last rows, as few as are asked for."""
     x0 = run.format().encode(run.folder.parent / "a.csv")
     monkeypatch.setattr(report, "draw", lambda d, f, n, **_: ({name: leaf[-n:] for name, leaf in x0.items()}, None))
+    monkeypatch.setattr(report, "fill", lambda d, x, known, **_: (x, None))
     result = report.evaluate(run, rows=4, draws=1, samples=400, exact_rows=0, target="c", device="cpu")
-    sets = ("samples", "samples_as_many_as_unseen", "control_unseen_rows", "control_independent_columns")
-    assert [result[name]["rows"] for name in sets] == [400, 160, 160, 400]
+    sets = (
+        "samples", "samples_as_many_as_unseen", "control_unseen_rows", "control_independent_as_many_as_unseen",
+        "control_independent_columns", "control_training_rows",
+    )  # fmt: skip
+    assert [result[name]["rows"] for name in sets] == [400, 160, 160, 160, 400, 400]
+    assert (
+        abs(result["control_independent_columns"]["utility"] - 0.5) < 0.15 < result["control_training_rows"]["utility"] - 0.5
+    )
+    assert result["conditioned"]["rms_in_errors"] == 0  # nothing was drawn anew
+    assert "hardly told" in result["verdict"]["words"] or "cannot be told" in result["verdict"]["words"]
     assert result["samples"]["utility_is"] == "AUC" and result["samples"]["utility"] > 0.6  # on the held-out rows
     unseen, loose = result["control_unseen_rows"], result["control_independent_columns"]
     # 160 rows beside 1440 are off by 0.06 (+-0.012) in the mean of five columns; dates not read as such, by 0.2 more
     assert unseen["shape"] > 0.85 and unseen["closest"] < 0.2 and loose["shape"] > 0.9  # of dates too
-    head = next(line for line in shown(result).splitlines() if line.endswith("independent columns"))
-    assert head.split() == ["samples", *sets[1].split("_"), "unseen", "rows", "independent", "columns"]
+    head = next(line for line in shown(result).splitlines() if line.endswith("training rows"))
+    assert head.split()[:8] == ["samples", *sets[1].split("_"), "unseen", "rows"]
+    assert "verdict: samples" in shown(result)
     fewer = report.evaluate(run, rows=4, draws=1, samples=20, exact_rows=0, device="cpu")
     assert fewer["control_unseen_rows"]["rows"] == fewer["samples"]["rows"] == 20 and sets[1] not in fewer
     told = shown(fewer)
     assert told.count("two sample why") == 1 and "20 rows a side" in told
     row = next(line for line in told.splitlines() if line.startswith("two sample  "))
-    assert row.split() == ["two", "sample", "-", "-", "-"]
+    assert row.split() == ["two", "sample", "-", "-", "-", "-"]
 
 
 def test_a_target_that_is_none(run, capsys, monkeypatch):

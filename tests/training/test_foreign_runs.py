@@ -12,9 +12,9 @@ import pytest
 import small_run
 import torch
 
+from unnoise.evaluation.page import write_report
 from unnoise.training import safe_files
 from unnoise.training.metrics import Metrics, read_metrics
-from unnoise.training.report import write_report
 from unnoise.training.safe_files import RunError
 from unnoise.training.trainer import Trainer, train
 

@@ -168,7 +168,7 @@ def test_fills_are_left_out_of_what_training_and_evaluation_report(tmp_path):
     trainer = Trainer(run, x0)
     trainer.fit()
     said = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
-    (reported,) = [entry["validation_bound"] for entry in said if "validation_bound" in entry]
+    _, reported = [entry["validation_bound"] for entry in said if "validation_bound" in entry]
     c = run.config.train
     common = (InMemory(x0), trainer.held, trainer.accelerator, c.batch_size, c.validation_draws, c.seed)
     with trainer.learner.shown():

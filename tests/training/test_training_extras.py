@@ -16,12 +16,12 @@ from test_training_resume import cut_at, same_run
 import unnoise as un
 from unnoise.data import read
 from unnoise.data.arrays import Array
+from unnoise.evaluation.page import write_report
 from unnoise.samplers import default_sampler
 from unnoise.training import Run, panels, schedules, train
 from unnoise.training.metrics import read_metrics
 from unnoise.training.panels import Panels, panel_files
 from unnoise.training.recipes import recipe
-from unnoise.training.report import write_report
 from unnoise.training.schedules import scheduled
 
 

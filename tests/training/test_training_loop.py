@@ -28,7 +28,8 @@ def test_a_mixed_run_learns_writes_samples_and_reports(tmp_path):
         panels=2, samples=8, sample_steps=4, ema=(0.9,), tensorboard=True, lr=0.03, predicts={"number": un.Clean}
     )  # fmt: skip
     outcome = train(run, small_run.pairs(300))
-    first, last = (line["validation_bound"] for line in lines(run) if "validation_bound" in line)
+    start, first, last = (line["validation_bound"] for line in lines(run) if "validation_bound" in line)
+    assert lines(run)[0]["step"] == 0 and start > first and lines(run)[-1]["training_rows"] == 64
     assert outcome.best == min(first, last)
     trained = [line for line in lines(run) if "loss" in line]
     assert [line["step"] for line in trained] == [20, 40, 60, 80]
@@ -87,8 +88,8 @@ def test_accumulated_parts_make_one_update_of_their_mean(tmp_path):
     total.backward()
     norm = torch.stack([p.grad.norm() for p in objective.parameters()]).norm()
     trainer.fit()
-    assert lines(run)[0]["loss"] == pytest.approx(total.item(), rel=1e-6)
-    assert lines(run)[0]["grad_norm"] == pytest.approx(float(norm), rel=1e-5)
+    assert lines(run)[1]["loss"] == pytest.approx(total.item(), rel=1e-6)
+    assert lines(run)[1]["grad_norm"] == pytest.approx(float(norm), rel=1e-5)
 
 
 class Breaks(small_run.Small):
@@ -133,7 +134,7 @@ def test_a_non_finite_loss_stops_before_the_update(tmp_path, monkeypatch, value)
 def test_training_stops_when_the_bound_no_longer_falls(tmp_path):
     run = small_run.make(tmp_path / "run", lr=1e-9, weight_decay=0.0, validate_every=2, patience=3, steps=100, ema=())
     outcome = train(run, small_run.rows())
-    bounds = [line["validation_bound"] for line in lines(run) if "validation_bound" in line]
+    bounds = [line["validation_bound"] for line in lines(run) if "validation_bound" in line and line["step"]]
     assert outcome.reason == "patience" and outcome.best == min(bounds)
     assert len(bounds) - 1 - bounds.index(min(bounds)) == 3 and outcome.step == 2 * len(bounds) < 100
     assert run.best().step == 2 * (1 + bounds.index(min(bounds)))

@@ -116,7 +116,7 @@ def test_the_standard_errors_of_the_bound_mean_what_they_say():
         spread.append(result.draw_se)
     scores = torch.tensor(scores)
     assert abs(float(scores.mean())) < 4 / 60**0.5  # unbiased
-    assert 0.6 < float(scores.std()) < 1.3  # strata make it a little smaller than 1, never larger
+    assert 0.7 < float(scores.std()) < 1.35  # of 60: one alarm in 2000
     assert 0.05 < sum(spread) / 60 < 0.3  # of two draws of 50 rows
     again = validate(un.Objective(denoiser), InMemory(x0), torch.arange(50), alone, 16, 2, seed)
     assert again == result  # a fixed noise

@@ -23,18 +23,23 @@ class Evaluate(Extended):
     trained_on: Path | None = None
     """The file that the run was trained on, where it is no longer where it was."""
 
-    rows: int = 4096
-    """At most so many examples."""
+    minutes: float | None = None
+    """Time for all of it; as long as the training took unless given, and at least half a minute.  What is left out or cut
+    short for it is said, and what is asked for by number is not."""
 
-    draws: int = 8
-    """Times and noise drawn for each."""
+    rows: int | None = None
+    """At most so many examples; 4,096 unless given."""
+
+    draws: int | None = None
+    """Times and noise drawn for each; 8 unless given."""
 
     samples: int | None = None
     """Samples drawn for their quality (tables and sequences); 0 for none.  Tables: as many as training rows, at most 20,000,
     unless given.  Sequences: as many as are drawn soon, and no more than the rows they are compared with."""
 
     target: str | None = None
-    """A column to predict from the others, for the utility of a table's samples, on rows of --data or held-out ones."""
+    """A column to predict from the others, for the utility of a table's samples, on rows of --data or held-out ones; the
+    last one of few labels unless given."""
 
     exact_rows: int | None = None
     """Rows whose exact likelihood is found, where there is one; 64 unless given, 256 on an accelerator; 0 for none."""
@@ -79,6 +84,7 @@ class Evaluate(Extended):
             device=self.device,
             progress=not self.json,
             trained_on=self.trained_on,
+            minutes=self.minutes,
         )
         print(strict_json(result) if self.json else shown(result))
         return 0

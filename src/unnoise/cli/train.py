@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import MISSING, dataclass, field, fields
-from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ from unnoise.cli.tables import table
 from unnoise.paths import check_data, check_run
 
 ON_THE_WAY = ("path", "load", "resume", "steps", "epochs", "minutes", "batch_size", "lr", "set", "device", "json")
+PICTURED = 300  # rows of a table that are drawn for the pictures of the report
 COUNT = Annotated[int | None, tyro.conf.arg(metavar="N")]
 
 
@@ -288,27 +288,32 @@ class Train(Extended):
         return changes
 
     def _print_result(self, trainer: Any, outcome: Any) -> int:
+        from unnoise.evaluation.page import write_report
         from unnoise.networks.compiled import uncompiled
+        from unnoise.training.convergence import of_run
         from unnoise.training.drawing import draw
-        from unnoise.training.report import write_report
         from unnoise.training.safe_files import strict_json
+        from unnoise.training.validation import error_words
 
         run, denoiser = trainer.run, trainer.best_denoiser()
         format = run.format()
         shown = run.samples / f"last{format.shown_suffix()}"
-        count = 64 if shown.suffix == ".png" else 16
+        rows = PICTURED if outcome.seconds >= 20 else 48  # no pictures are worth more time than a short training took
+        count = 64 if shown.suffix == ".png" else rows if format.targets() else 16
         with uncompiled(denoiser):
             x, _ = draw(denoiser, format, count, seed=self.seed, device=self.device)
         format.write(x, shown)
+        far = of_run(run, outcome.reason, denoiser.process.space.dimension)
         report = write_report(run, shown)
         if self.json:
-            print(strict_json({"run": str(run.folder), **vars(outcome)}))
+            print(strict_json({"run": str(run.folder), **vars(outcome), "convergence": far.to_json()}))
         else:
-            error = "" if outcome.best_se is None or not isfinite(outcome.best_se) else f" ± {outcome.best_se:.2g}"
+            error = error_words(outcome.best_se, len(trainer.held))
             best = "" if outcome.best is None else f", bound {outcome.best:.4f}{error} nats on held-out rows"
             print(
                 f"{outcome.step} steps, {outcome.seconds:.0f} s, ended by {outcome.reason}{best}; the run is in {run.folder}"
             )
+            print(far.words)
             print(f"curves and samples: {report}")
             loads = "".join(f" --load {name}" for name in self.load)
             print(f"next: unnoise sample {run.folder}{loads} -n 100 --out samples{format.suffix}")

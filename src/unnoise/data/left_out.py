@@ -1,8 +1,8 @@
 """Columns that stand beside a model and not in it: identifiers, which samples get anew, and private texts, which stay empty.
 
 An identifier is made by a `Numbering`, which goes on after the last number that was seen, or by a `Pattern`, which draws
-every character from the letters or digits of its place.  Neither gives an identifier of the training rows.  A pattern knows these
-by a set of bits, one for the hash of each, so none is stored; it may take a new one for a seen one, never the reverse.
+every character from the letters or digits of its place.  Neither gives an identifier of the training rows.  A pattern knows
+these by a set of bits, one for the hash of each, so none is stored; it may take a new one for a seen one, never the reverse.
 """
 
 import base64

@@ -2,8 +2,9 @@
 
 The bound's terms are drawn `draws` times for every row; its errors are those of `training.validation`:
 
-    standard_error   sd over rows of their means / sqrt(rows): how far the bound on other rows of the same law may lie
+    standard_error   how far the bound on other rows of the same law may lie
     draw_se          the part of it that is due to random times and noise, which more draws would lessen
+    interval_95      bound -+ q x standard_error, q the quantile of Student's t of rows - 1 degrees of freedom
 
 Exact values are
 
@@ -23,7 +24,8 @@ with equality where p_eps has that form in the bin.  A uniform u would cost 0.6 
 """
 
 from collections.abc import Callable
-from math import log, pi, sqrt
+from math import inf, log, pi, sqrt
+from time import perf_counter
 from typing import Any, cast
 
 import torch
@@ -43,10 +45,13 @@ from unnoise.objectives import Objective
 from unnoise.processes import Gaussian, Process
 from unnoise.shapes import Float, Int, Tree
 from unnoise.training.leaf_kinds import leaf_kind, leaf_processes
-from unnoise.training.validation import summary, terms_of
+from unnoise.training.validation import LEAST, even, summary, terms_of
 from unnoise.tree import batch_size, first_leaf, map_leaves
+from unnoise.tree import rows as some_rows
 
+BATCH = 256  # rows that times are spread over, at most
 DRAWS = 64  # of the bound on rows that have an exact value: so many that the difference of the two is seen
+FIRST = 16  # rows whose exact value is found before it is known how long one takes
 TOLERANCE = 1e-4  # of the flow's solver, per coordinate and step: far below the spread over rows
 
 
@@ -60,32 +65,42 @@ def bound_terms(
     x0: Tree,
     draws: int,
     seed: int,
-    batch: int = 256,
+    batch: int = BATCH,
     progress: bool = False,
     options: dict[str, Any] | None = None,
     log_fill: Callable[[Tree], Tensor] | None = None,
+    seconds: float = inf,
 ) -> Float[Tensor, "draws rows 3"]:
-    """Prior, diffusion and reconstruction of every row at every draw, in nats; `log_fill` is that of the data's format."""
+    """Prior, diffusion and reconstruction of every row at every draw, in nats; `log_fill` is that of the data's format.
+    After so many seconds no further draw is begun."""
     if draws < 1:
         raise ValueError(f"draws = {draws}: at least one is needed")
     objective, device = Objective(denoiser, **(options or {})), device_of_network(denoiser)
-    rows, terms = batch_size(x0), []
-    for start in tqdm(range(0, rows, batch), unit="batch", desc="bound", disable=not progress, leave=False):
-        index = torch.arange(start, min(start + batch, rows))
-        part = map_leaves(lambda leaf, index=index: leaf[index].to(device), x0)
+    rows, terms, began = batch_size(x0), [], perf_counter()
+    batch = even(rows, batch)
+    for k in tqdm(range(draws), unit="draw", desc="bound", disable=not progress, leave=False):
         found = []
-        for k in range(draws):
+        for start in range(0, rows, batch):
+            index = torch.arange(start, min(start + batch, rows))
+            part = map_leaves(lambda leaf, index=index: leaf[index].to(device), x0)
             b = objective(part, NoiseSource(seed, index, device).at("evaluate", k, "batch", start))
             found.append(terms_of(b, part, log_fill).cpu())
-        terms.append(torch.stack(found))
-    return torch.cat(terms, 1)
+        terms.append(torch.cat(found))
+        if perf_counter() - began >= seconds:
+            break
+    return torch.stack(terms)
 
 
-def bound_figures(terms: Float[Tensor, "draws rows 3"], dimension: int) -> dict[str, Any]:
-    found = summary(terms)
+def bound_figures(terms: Float[Tensor, "draws rows 3"], dimension: int, batch: int = BATCH) -> dict[str, Any]:
+    """Of terms that were drawn in batches of at most so many rows."""
+    found = summary(terms, even(terms.shape[1], batch))
+    width = quantile_95(found.rows - 1) * found.se if found.se == found.se else None
+    few = {"standard_error_why": f"{found.rows} rows are too few to tell it: {LEAST} are needed"}
     return {
         "bound": found.bound,
         "standard_error": known(found.se),
+        **({} if found.rows >= LEAST else few),
+        "interval_95": None if width is None else [found.bound - width, found.bound + width],
         "draw_se": known(found.draw_se),
         "prior": found.prior,
         "diffusion": found.diffusion,
@@ -98,12 +113,20 @@ def bound_figures(terms: Float[Tensor, "draws rows 3"], dimension: int) -> dict[
 
 def bound_on(denoiser: AnyDenoiser, x0: Tree, draws: int, seed: int, **options: Any) -> dict[str, Any]:
     """The bound's terms in nats per example, with its errors; `options` are those of `bound_terms`."""
-    return bound_figures(bound_terms(denoiser, x0, draws, seed, **options), denoiser.process.space.dimension)
+    terms = bound_terms(denoiser, x0, draws, seed, **options)
+    return bound_figures(terms, denoiser.process.space.dimension, options.get("batch", BATCH))
 
 
 def known(value: float) -> float | None:
-    """None for an error that one row or one draw cannot tell."""
+    """None for an error that few rows or one draw cannot tell."""
     return None if value != value else value
+
+
+def quantile_95(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t by the expansion in 1/freedom (Fisher and Cornish): to 0.002 from seven on."""
+    z = 1.959964
+    terms = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
 
 
 class NoiseDequantisation(nn.Module):
@@ -163,25 +186,38 @@ def exact_on(
     seed: int,
     batch: int = 64,
     options: dict[str, Any] | None = None,
+    seconds: float = inf,
 ) -> tuple[dict[str, Any] | None, str | None]:
-    """(-log p in nats per example beside the bound on the same rows, None), or (None, why there is no such figure)."""
+    """(-log p in nats per example beside the bound on the same rows, None), or (None, why there is no such figure).
+
+    With a limit of time, FIRST rows say how many more fit.
+    """
     options = format.objective_options() if options is None else options
     method = exact_method(denoiser, format, options)
     if isinstance(method, str):
         return None, method
-    # times are spread over the rows of a batch, so that a part of a larger one would have a part of the times
-    bound = bound_terms(denoiser, x0, DRAWS, seed, options=options).sum(-1).mean(0)
-    rows, device, found = batch_size(x0), device_of_network(denoiser), []
+    rows, device, found, began = batch_size(x0), device_of_network(denoiser), list[Tensor](), perf_counter()
+    levels = x0
     if isinstance(method, Dequantised):
-        x0 = ((first_leaf(x0).double() - method.low) / method.width).floor().long()
-    size = rows if isinstance(method, Enumeration) else batch  # a table is made once for all rows
+        levels = ((first_leaf(x0).double() - method.low) / method.width).floor().long()
+    whole = isinstance(method, Enumeration)  # a table is made once for all rows
+    size, start = rows if whole else min(batch, FIRST) if seconds < inf else batch, 0
     try:
-        for start in range(0, rows, size):
-            part = map_leaves(lambda leaf, start=start: leaf[start : start + size].to(device), x0)
+        while start < rows:
+            part = map_leaves(lambda leaf: leaf[start : min(rows, start + size)].to(device), levels)  # noqa: B023
             log_p, info = likelihood(denoiser, part, method, seed=seed + start)
             found.append(-log_p.cpu())
+            start += len(log_p)
+            took = perf_counter() - began
+            size = min(batch, int(start * (seconds - took) / took)) if seconds < inf else size
+            if size < 1:
+                break
     except ArithmeticError as error:
         return None, f"the flow could not be followed: {error}"
+    rows = min(rows, start)
+    x0 = some_rows(x0, slice(rows))
+    # times are spread over the rows of a batch, so that a part of a larger one would have a part of the times
+    bound = bound_terms(denoiser, x0, DRAWS, seed, options=options, seconds=seconds).sum(-1).mean(0)
     nats, dimension = torch.cat(found), denoiser.process.space.dimension
     return {
         "nats": float(nats.mean()),
@@ -196,4 +232,4 @@ def exact_on(
 
 
 def _error(values: Float[Tensor, "rows"]) -> float | None:
-    return float(values.std()) / sqrt(len(values)) if len(values) > 1 else None
+    return float(values.std()) / sqrt(len(values)) if len(values) >= LEAST else None

@@ -3,17 +3,22 @@
 What the data's kind has no figure for is null, and `..._why` says why.
 """
 
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from unnoise.data.base import Format
 from unnoise.data.files import read_once
 from unnoise.data.source_file import NAME, SourceFile
+from unnoise.denoiser import Denoiser
 from unnoise.evaluation import file_scores  # noqa: F401  (it registers the scores of the library's own formats)
+from unnoise.evaluation.budget import Budget
 from unnoise.evaluation.likelihood import bound_figures, bound_on, bound_terms, exact_on
 from unnoise.evaluation.scores import Study, chosen, data_figures, has_scores, no_scores, sample_scores
+from unnoise.shapes import Tree
 from unnoise.training.data_order import split
-from unnoise.training.drawing import device_of, draw
+from unnoise.training.drawing import device_of, draw, fill
+from unnoise.training.metrics import read_metrics
 from unnoise.training.run import Run
 from unnoise.tree import batch_size
 from unnoise.tree import rows as some_rows
@@ -21,6 +26,8 @@ from unnoise.tree import rows as some_rows
 __all__ = ["bound_on", "evaluate"]
 
 Sets = tuple[Any, Any, list[str]]  # rows that were trained on, rows to evaluate on, and what was moved in these
+ROWS, DRAWS = 4096, 8  # of the bound, unless told
+LEAST_SECONDS = 30.0
 EXACT_ROWS = {"cpu": 64, "cuda": 256}  # the defaults on a processor and on an accelerator
 
 
@@ -42,8 +49,8 @@ def _trained_on(run: Run, path: Path | None) -> Path:
 def evaluate(
     run: Run,
     data: Path | None = None,
-    rows: int = 4096,
-    draws: int = 8,
+    rows: int | None = None,
+    draws: int | None = None,
     samples: int | None = None,
     target: str | None = None,
     exact_rows: int | None = None,
@@ -54,42 +61,82 @@ def evaluate(
     trained_on: Path | None = None,
     sets: Sets | None = None,
     on: str | None = None,
+    minutes: float | None = None,
 ) -> dict[str, Any]:
-    """Every figure that the data's kind has.  `trained_on` is the training file, where the run does not know it, or where it
-    is elsewhere now.  `sets` are the states themselves, in place of files, and `on` what to call those evaluated on."""
+    """Every figure that the data's kind has.
+
+    `trained_on` is the training file, where the run does not know it, or where it is elsewhere now.  `sets` are the states
+    themselves, in place of files, and `on` what to call those evaluated on.  It takes about as long as the training did, and
+    at least LEAST_SECONDS, or `minutes`; what is given by number (rows, draws, samples, exact_rows) is not cut short.
+    """
     where, format = device_of(device), run.format()
     _check(format, rows, samples, target)
     denoiser = run.denoiser(which="best").to(where)
     scored = samples != 0 and has_scores(format)
     train, unseen, moved = sets or _sets(run, data, trained_on, scored)
-    x0 = some_rows(unseen, chosen(batch_size(unseen), rows, seed))
+    budget = Budget(allowed(run, minutes), 6 if scored else 2, progress)
+    x0 = some_rows(unseen, chosen(batch_size(unseen), rows or ROWS, seed))
     result: dict[str, Any] = {"on": on or (str(data) if data is not None else "held-out rows")}
     result |= {"moved": moved} if moved else {}
     options = run.objective_options()
-    terms = bound_terms(denoiser, x0, draws, seed, progress=progress, options=options, log_fill=format.log_fill)
+    with budget.part("bound"):
+        wanted, seconds = draws or DRAWS, inf if draws else budget.share(0.2)
+        terms = bound_terms(
+            denoiser, x0, wanted, seed, progress=progress, options=options, log_fill=format.log_fill, seconds=seconds
+        )
+    if len(terms) < wanted:
+        budget.cut(f"bound: {len(terms)} of {wanted} draws")
     result |= bound_figures(terms, denoiser.process.space.dimension)
     result |= data_figures(format, x0, result["bound"])
-    count = EXACT_ROWS[where.type] if exact_rows is None else exact_rows
-    exact: tuple[dict[str, Any] | None, str | None] = (None, "--exact-rows 0")
-    if count > 0:
-        exact = exact_on(denoiser, format, some_rows(x0, slice(count)), seed, options=options)
-    result |= {"exact": exact[0]} if exact[0] is not None else {"exact": None, "exact_why": exact[1]}
-    if not scored:
-        return result | (no_scores(format) if samples != 0 else {})
-    study = Study(
-        train=train,
-        unseen=unseen,
-        draw=lambda n: draw(denoiser, format, n, seed=seed, device=device, progress=progress)[0],
-        samples=samples,
-        seed=seed,
-        where=where,
-        folder=run.folder,
-        trained_with=run.config.train.seed,
-        target=target,
-        judge_minutes=judge_minutes,
-        progress=progress,
-    )
-    return result | sample_scores(format, study)
+    with budget.part("exact likelihood"):
+        result |= _exact(denoiser, format, x0, exact_rows, seed, options, budget)
+    if scored:
+        study = Study(
+            train=train,
+            unseen=unseen,
+            draw=lambda n: draw(denoiser, format, n, seed=seed, device=device, progress=progress)[0],
+            samples=samples,
+            seed=seed,
+            where=where,
+            folder=run.folder,
+            trained_with=run.config.train.seed,
+            target=target,
+            judge_minutes=judge_minutes,
+            progress=progress,
+            fill=lambda x, known: fill(denoiser, x, known, seed=seed + 1, device=device)[0],
+            budget=budget,
+        )
+        result |= sample_scores(format, study)
+    elif samples != 0:
+        result |= no_scores(format)
+    budget.close()
+    verdict = {"verdict": result.pop("verdict")} if "verdict" in result else {}
+    more = {"cut_short": [*budget.cuts, "--minutes N gives it more time"]} if budget.cuts else {}
+    return result | more | verdict
+
+
+def allowed(run: Run, minutes: float | None) -> float:
+    """Seconds for an evaluation: as asked, else as long as the training took."""
+    if minutes is not None:
+        return 60 * minutes
+    times = [line["seconds"] for line in read_metrics(run.metrics) if isinstance(line.get("seconds"), float | int)]
+    return max(LEAST_SECONDS, max(times, default=inf))
+
+
+def _exact(
+    denoiser: Denoiser, format: Format, x0: Tree, rows: int | None, seed: int, options: dict[str, Any], budget: Budget
+) -> dict[str, Any]:
+    count = EXACT_ROWS[denoiser.device.type] if rows is None else rows
+    if count <= 0:
+        return {"exact": None, "exact_why": "--exact-rows 0"}
+    part = some_rows(x0, slice(count))
+    seconds = inf if rows is not None else budget.share(0.3)
+    figures, why = exact_on(denoiser, format, part, seed, options=options, seconds=seconds)
+    if figures is None:
+        return {"exact": None, "exact_why": why}
+    if figures["examples"] < batch_size(part):
+        budget.cut(f"exact likelihood: {figures['examples']} of {batch_size(part)} rows")
+    return {"exact": figures}
 
 
 def _sets(run: Run, data: Path | None, trained_on: Path | None, scored: bool) -> Sets:
@@ -110,9 +157,9 @@ def _sets(run: Run, data: Path | None, trained_on: Path | None, scored: bool) ->
     return train, unseen, moved
 
 
-def _check(format: Format, rows: int, samples: int | None, target: str | None) -> None:
+def _check(format: Format, rows: int | None, samples: int | None, target: str | None) -> None:
     """What was asked for, before any work; a column to predict must be one of a table whose samples are drawn."""
-    if rows < 1:
+    if rows is not None and rows < 1:
         raise ValueError(f"rows = {rows}: at least one is needed")
     if samples is not None and samples < 0:
         raise ValueError(f"samples = {samples}: pass their number, or 0 for none")

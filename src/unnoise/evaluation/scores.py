@@ -9,17 +9,22 @@ table; what cannot be said is None, and `..._why` says why.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import singledispatch
+from math import inf
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from unnoise.data.base import Format
+from unnoise.evaluation.budget import Budget, affordable
 from unnoise.noise import NoiseSource
 from unnoise.shapes import AnyState, Int
+
+TRIED = 512  # samples that are drawn to see how long they take, where twice as many are wanted
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,21 @@ class Study:
     target: str | None = None  # a column to predict
     judge_minutes: float | None = None  # of training a judge, where there is one
     progress: bool = False
+    fill: Callable[[AnyState, AnyState], AnyState] | None = None  # (x, which of it is known): the rest drawn anew
+    budget: Budget = field(default_factory=Budget)
+
+    def samples_in_time(self, wanted: int, part: float = 0.4) -> AnyState:
+        """As many samples as fit into a part of the time that is left; all of them where their number was asked for."""
+        seconds = inf if self.samples is not None else self.budget.share(part)
+        if seconds == inf or wanted <= 2 * TRIED:
+            return self.draw(wanted)
+        began = perf_counter()
+        few = self.draw(TRIED)
+        took = perf_counter() - began
+        count = affordable(wanted, TRIED, took, seconds - took)
+        if count < wanted:
+            self.budget.cut(f"samples: {count} of {wanted}")
+        return few if count <= TRIED else self.draw(count)
 
 
 @singledispatch

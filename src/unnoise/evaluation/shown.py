@@ -12,16 +12,31 @@ def table(head: list[str], rows: list[list[str]], most: int = 60) -> str:
 
 
 def shown(result: dict[str, Any]) -> str:
-    """Figures line by line, and at the end a table of the samples beside the controls."""
+    """Figures line by line, a table of the samples beside the controls, one of draws given a column, and a verdict."""
     beside = {name: value for name, value in result.items() if name.startswith(("samples", "control_"))}
-    text = _lines({name: value for name, value in result.items() if name not in beside})
-    if not beside:
-        return text
-    figures = list(dict.fromkeys(name for values in beside.values() for name in values if not name.endswith("_why")))
+    apart = (*beside, "columns", "conditioned", "verdict", "cut_short")
+    texts = [_lines({name: value for name, value in result.items() if name not in apart})]
     whys = [(name, why) for values in beside.values() for name, why in values.items() if name.endswith("_why")]
-    text = "\n".join([text, *(_lines({name: why}) for name, why in dict.fromkeys(whys))])
-    rows = [[_words(name), *(_cell(values.get(name)) for values in beside.values())] for name in figures]
-    return f"{text}\n\n{table(['', *(_words(name).removeprefix('control ') for name in beside)], rows)}"
+    texts[0] = "\n".join([texts[0], *(_lines({name: why}) for name, why in dict.fromkeys(whys))])
+    if beside:
+        names = [name for values in beside.values() for name in values]
+        figures = list(dict.fromkeys(name for name in names if not name.endswith(("_why", "_is"))))
+        rows = [[_words(name), *(_cell(values.get(name)) for values in beside.values())] for name in figures]
+        texts.append(table(["", *(_words(name).removeprefix("control ") for name in beside)], rows))
+    if result.get("conditioned"):
+        texts.append(_conditioned(result["conditioned"]["given"]))
+    if "cut_short" in result:
+        texts.append("cut short for time: " + "; ".join(result["cut_short"]))
+    if "verdict" in result:
+        texts.append("verdict: " + result["verdict"]["words"])
+    return "\n\n".join(texts)
+
+
+def _conditioned(given: list[dict[str, Any]]) -> str:
+    """Of each neighbourhood, the column whose mean differs most from that of the model's own rows."""
+    names = ("mean", "mean_of_own_rows", "mean_of_real_rows", "in_errors", "from_real_in_errors")
+    rows = [[e["given"], str(e["rows"]), e["column"], *(f"{e[name]:.4g}" for name in names)] for e in given]
+    return table(["drawn given", "rows", "column", "mean", "own rows", "real rows", "errors apart", "from real"], rows)
 
 
 def _lines(result: dict[str, Any], indent: str = "") -> str:
@@ -40,5 +55,5 @@ def _words(name: str) -> str:
 
 def _cell(value: Any) -> str:
     if isinstance(value, list):
-        return "; ".join(value)
+        return "; ".join(value) if value and isinstance(value[0], str) else " ... ".join(map(_cell, value))
     return f"{value:.5g}" if isinstance(value, float) else "-" if value is None else str(value)

@@ -28,6 +28,7 @@ import numpy as np
 
 BINS = 10
 ROWS = 50_000  # at most, of each side, given to a classifier
+SMALL = 10**6  # cells of a table that one thread is enough for
 FOLDS = 3
 LEAF = 20  # rows in a leaf of the gradient boosting, at least: with fewer than two leaves of rows it predicts a constant
 LEAST = LEAF * FOLDS // (FOLDS - 1)  # rows of each side that make two leaves of what a fold leaves
@@ -121,12 +122,12 @@ def similarity(real: Any, fake: Any) -> float:
 def trend(real: Any, fake: Any) -> float | None:
     """The mean over pairs of columns; None where there is one column."""
     real, fake = plain(real, fake)
-    labels = _labels(real, fake)
+    labels = binned(real, fake)
     pairs = [_pair(real, fake, labels, a, b) for a, b in combinations(real.columns, 2)]
     return float(np.mean(pairs)) if pairs else None
 
 
-def _labels(real: Any, fake: Any) -> dict[str, tuple[Any, Any]]:
+def binned(real: Any, fake: Any) -> dict[str, tuple[Any, Any]]:
     """Columns as labels: numbers in bins of the real column's range."""
     pd, out = _pandas(), {}
     for name in real.columns:
@@ -166,18 +167,28 @@ def _boosting(trees: int, seed: int, classes: bool = True):
     return method(max_iter=trees, max_depth=6, min_samples_leaf=LEAF, early_stopping=False, random_state=seed)
 
 
-def two_sample(real: Any, fake: Any, seed: int = 0, trees: int = 200) -> tuple[float, float] | tuple[None, None]:
+def one_thread(cells: int) -> Any:
+    """Trees of a small table grow fastest on one thread: several wait for each other, very long on a busy machine."""
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(1 if cells < SMALL else None, user_api="openmp")
+
+
+def two_sample(
+    real: Any, fake: Any, seed: int = 0, trees: int = 200, most: int = ROWS
+) -> tuple[float, float] | tuple[None, None]:
     """1 - 2 max(0, AUC - 1/2), three folds, and its standard error; None where rows are fewer than LEAST on a side."""
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
-    n = min(len(real), len(fake), ROWS)
+    n = min(len(real), len(fake), most)
     if n < LEAST:
         return None, None
     a, b = (frame.sample(n, random_state=seed) if len(frame) > n else frame for frame in (real, fake))
     x = np.concatenate(features([a, b]))
     y = np.repeat([0, 1], [len(a), len(b)])
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
-    said = cross_val_predict(_boosting(trees, seed), x, y, cv=folds, method="predict_proba")[:, 1]
+    with one_thread(x.size):
+        said = cross_val_predict(_boosting(trees, seed), x, y, cv=folds, method="predict_proba")[:, 1]
     auc, error = auc_and_error(y, said)
     return 1 - 2 * max(0.0, auc - 0.5), 2 * error
 
@@ -215,13 +226,15 @@ def utility(fake: Any, test: Any, target: str, seed: int = 0, trees: int = 300) 
     if is_number(test_y) and len(set(test_y) | set(fake_y)) > CLASSES:
         if test_y.nunique() < 2:
             return None, f"the real rows have {test_y.nunique()} values of it: R^2 needs two"
-        model = _boosting(trees, seed, classes=False).fit(train, fake_y)
-        return float(r2_score(test_y, model.predict(held))), "R^2"
+        with one_thread(train.size):
+            model = _boosting(trees, seed, classes=False).fit(train, fake_y)
+            return float(r2_score(test_y, model.predict(held))), "R^2"
     y, truth = fake_y.astype(str), test_y.astype(str)
     if y.nunique() < 2 or truth.nunique() < 2:
         return None, f"classes of it: {y.nunique()} in the synthetic rows, {truth.nunique()} in the real ones; both need two"
-    model = _boosting(trees, seed).fit(train, y)
-    said, classes = model.predict_proba(held), list(model.classes_)
+    with one_thread(train.size):
+        model = _boosting(trees, seed).fit(train, y)
+        said, classes = model.predict_proba(held), list(model.classes_)
     every = set(classes) | set(truth)
     shared = [k for k, name in enumerate(classes) if name in set(truth)]
     if not shared:
@@ -266,10 +279,13 @@ def shuffled(frame: Any, seed: int = 0) -> Any:
     return frame.apply(lambda column: column.to_numpy()[rng.permutation(len(column))]).astype(frame.dtypes.to_dict())
 
 
-def score(train: Any, fake: Any, test: Any | None = None, target: str | None = None, seed: int = 0) -> TableScore:
-    """Every figure of synthetic rows, against the training file; utility needs real test rows and a column to predict."""
+def score(
+    train: Any, fake: Any, test: Any | None = None, target: str | None = None, seed: int = 0, most: int = ROWS
+) -> TableScore:
+    """Every figure of synthetic rows, against the training file; utility needs real test rows and a column to predict.
+    At most so many rows of each side go to the two-sample test."""
     middle, low = np.quantile(closest(train, fake, seed=seed), [0.5, 0.05])
-    pairs, (apart, error) = trend(train, fake), two_sample(train, fake, seed)
+    pairs, (apart, error) = trend(train, fake), two_sample(train, fake, seed, most=most)
     useful, what = (None, None) if test is None or target is None else utility(fake, test, target, seed)
     why: dict[str, str] = {}
     if pairs is None:

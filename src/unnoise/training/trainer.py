@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from math import isfinite
 from time import perf_counter
 
 import torch
@@ -32,7 +31,8 @@ from unnoise.training.panels import Panels
 from unnoise.training.run import Run
 from unnoise.training.safe_files import RunError
 from unnoise.training.schedules import Rounds
-from unnoise.training.validation import validate
+from unnoise.training.validation import Validation, error_words
+from unnoise.training.watching import Watch
 
 MOST_FITTED = 50_000  # rows that a law is fitted to
 
@@ -70,10 +70,10 @@ class Trainer:
         denoiser = run.denoiser_of_config()
         self.held = held[NoiseSource(c.seed, held).at("validation").uniform().argsort()[: c.validation_rows]]
         self.order = Order(rows, c.batch_size, c.seed, c.accumulate, self.accelerator.num_processes)
-        if not run.found():
-            _fit_base(denoiser, self.source, rows)
+        self.has_law = run.config.law is not None or (not run.found() and _fit_base(denoiser, self.source, rows))
         self.options, self.log_fill = run.objective_options(), run.format().log_fill
         self.bound = Objective(denoiser, **self.options)  # of the held-out rows, and of a schedule that is learned
+        self.watch = Watch(self.bound, self.source, rows, self.held, c)
         self.rounds = Rounds(self.bound, rows, self.order.part, c.seed)
         self.learner = Learner(denoiser, c, self.accelerator, self.options)
         self.step, self.cursor, self.seconds = 0, Cursor(), 0.0
@@ -111,14 +111,18 @@ class Trainer:
         stream = batches(self.source, self.order, self.cursor, self.device, self.rank, c.workers)
         self.learner.denoiser.train()
         self.began = perf_counter() - self.seconds
-        self._begin_window()
         reason = self._reason()
-        if reason is None and self.step == 0 and len(self.held) and c.start == "law":
-            self._save(self._validate())  # the law alone: the network may have nothing to add
+        if self.step == 0 and reason is None and len(self.held):
+            if self.has_law:
+                self._save(self._validate())  # the network may have nothing to add
+            else:
+                self._record_bounds()  # where the curve begins
+        self.watch.begin(self._done())
+        self._begin_window()
         while reason is None:
             self._update(stream)
             reason = self._reason()
-            validates = len(self.held) > 0 and (reason not in (None, "interrupted") or self._due(c.validate_every))
+            validates = len(self.held) > 0 and (reason not in (None, "interrupted") or self._bound_due())
             saves = reason is not None or self._due(c.save_every)
             improved = False
             fits = self.rounds.due(self.step)
@@ -219,21 +223,30 @@ class Trainer:
             f'or precision "no" (now "{self.config.precision}")'
         )
 
+    def _bound_due(self) -> bool:
+        c = self.config
+        clocked = self.alone and c.minutes is not None and self.watch.due(self._done(), self.seconds)
+        return clocked or self._due(c.validate_every)
+
+    def _record_bounds(self) -> Validation:
+        """Measure the bounds on the held-out rows and on some that are trained on, and write them down."""
+        held, some = self.watch.measure(self.learner, self.accelerator, self.order.part, self.log_fill)
+        if self.metrics is not None:
+            names = {f"validation_{name}": value for name, value in held.to_json().items()}
+            names |= {"training_bound": some.bound, "training_rows": some.rows}
+            self.metrics.write(self.step, {"epoch": self.cursor.epoch, **names})
+            error = error_words(held.se).replace(" ", "")
+            self.metrics.show(self.step, bound=f"{held.bound:.4g}{error}")
+        return held
+
     def _validate(self) -> bool:
         """Measure the bound on the held-out rows; whether it is the best so far."""
-        c, learner = self.config, self.learner
-        common = (self.source, self.held, self.accelerator, self.order.part, c.validation_draws, c.seed)
-        with learner.shown():
-            result = validate(self.bound, *common, learner.precision, self.log_fill)
+        result = self._record_bounds()
         improved = result.bound < (float("inf") if self.best is None else self.best)
-        self.waited = 0 if improved else self.waited + 1
         if improved:
-            self.best, self.best_se = result.bound, result.se
-        if self.metrics is not None:
-            names = {f"validation_{name}": value for name, value in result.to_json().items()}
-            self.metrics.write(self.step, {"epoch": self.cursor.epoch, **names})
-            error = f"±{result.se:.2g}" if isfinite(result.se) else ""  # one row has none
-            self.metrics.show(self.step, bound=f"{result.bound:.4g}{error}")
+            self.waited, self.best, self.best_se = 0, result.bound, result.se
+        elif self._due(self.config.validate_every):  # patience counts the regular measurements
+            self.waited += 1
         return improved
 
     def _show(self, reason: str | None) -> None:
@@ -280,12 +293,13 @@ class Trainer:
         self.accelerator.wait_for_everyone()
 
 
-def _fit_base(denoiser: Denoiser, source: Source, rows: Tensor) -> None:
+def _fit_base(denoiser: Denoiser, source: Source, rows: Tensor) -> bool:
     """A network that starts from a law fitted to the data, `fit_base(x0)`, is given the training rows before the first
     update; what it keeps of them are buffers, saved with the weights."""
     fit = getattr(denoiser.network, "fit_base", None)
     if fit is not None:
         fit(source.take(rows[:: -(-len(rows) // MOST_FITTED)]))
+    return fit is not None
 
 
 def train(run: Run, x0: Tree | Source, progress: bool = False) -> Outcome:

@@ -1,17 +1,29 @@
 """The bound on held-out rows, with two standard errors.
 
 Every row is noised `draws` times, by numbers that are a function of (seed, draw, row), so that two validations differ by the
-weights alone.  With m_i the mean of row i over the draws,
+weights alone.  With y_ik the bound of row i at draw k, m_i its mean over K draws, n rows,
 
     bound     the mean of m_i over rows, in nats
-    se        sd(m_i) / sqrt(rows): how far the bound on other rows of the same law may lie
-    draw_se   sd over draws of the mean over rows / sqrt(draws): the part of it that is due to random times and noise
+    se        how far the bound on other rows of the same law, noised anew, may lie
+    draw_se   how far the bound on these rows, noised anew, may lie: a part of se
+
+Times are spread over the rows of a batch: at one draw neighbouring rows have neighbouring times, all moved by one number.
+So y_ik = a_i + h(t_ik) + e_ik: what the row has, what the time has in the mean over rows, and the rest.  The sum of h over
+the strata is nearly constant, and h adds nothing to the error of a batch's mean, but much to the spread within a row.  With
+r_ik = y_ik - m_i, the mean square difference of neighbours is free of a and, but for a stratum's width, of h:
+
+    V_e = sum of (r_ik - r_jk)^2 over neighbours / (2 x pairs x (K - 1))      draw_se^2 = V_e/(K n)
+    W   = sum of r_ik^2 / (n (K - 1))                                         = V_e + var h: all spread within a row
+    V_a = max(0, var m_i - W/K)                                               se^2 = V_a/n + draw_se^2
+
+so the whole contains its part.  A deviation of fewer than `LEAST` rows is hardly known itself: there is no error then (NaN),
+and `error_words` says so; nor is there a draw_se where a single draw tells nothing of it.
 """
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
-from math import sqrt
+from math import isfinite, nan, sqrt
 from typing import Any
 
 import torch
@@ -22,6 +34,8 @@ from unnoise.objectives import Objective, Terms
 from unnoise.shapes import Float, Int, Tree
 from unnoise.training.data_order import Source
 from unnoise.tree import map_leaves
+
+LEAST = 8  # rows, or degrees of freedom, from which an error is told
 
 
 @dataclass(frozen=True)
@@ -56,7 +70,7 @@ def validate(
     """
     denoiser, device = objective.denoiser, accelerator.device
     world, rank = accelerator.num_processes, accelerator.process_index
-    batch = world * min(-(-batch // world), -(-len(rows) // world))
+    batch = world * -(-even(len(rows), batch) // world)
     was_training = denoiser.training
     denoiser.eval()
     results = []
@@ -71,7 +85,13 @@ def validate(
             results.append(terms_of(bound, x0, log_fill))
     denoiser.train(was_training)
     terms = torch.stack([accelerator.gather(result) for result in results])  # [batches * draws, batch, 3]
-    return summary(terms.reshape(-1, draws, batch, 3).transpose(0, 1).reshape(draws, -1, 3)[:, : len(rows)].cpu())
+    terms = terms.reshape(-1, draws, batch, 3).transpose(0, 1).reshape(draws, -1, 3)
+    return summary(terms[:, : len(rows)].cpu(), batch)
+
+
+def even(rows: int, most: int) -> int:
+    """The size of batches that are as large as one another, so that each has all strata of time."""
+    return -(-rows // max(1, -(-rows // most)))
 
 
 def terms_of(bound: Terms, x0: Tree, log_fill: Callable[[Tree], Tensor] | None) -> Float[Tensor, "rows 3"]:
@@ -82,16 +102,32 @@ def terms_of(bound: Terms, x0: Tree, log_fill: Callable[[Tree], Tensor] | None) 
     return terms
 
 
-def summary(terms: Float[Tensor, "draws rows 3"]) -> Validation:
-    """Of the three terms of every row at every draw."""
-    total, (draws, rows) = terms.sum(-1), terms.shape[:2]
+def summary(terms: Float[Tensor, "draws rows 3"], batch: int | None = None) -> Validation:
+    """Of the three terms of every row at every draw; times were spread over batches of so many rows (None: over all)."""
     prior, diffusion, reconstruction = terms.mean((0, 1)).tolist()
-    return Validation(
-        bound=float(total.mean()),
-        se=float(total.mean(0).std()) / sqrt(rows) if rows > 1 else float("nan"),
-        draw_se=float(total.mean(1).std()) / sqrt(draws) if draws > 1 else float("nan"),
-        prior=prior,
-        diffusion=diffusion,
-        reconstruction=reconstruction,
-        rows=rows,
-    )
+    total, rows = terms.sum(-1), terms.shape[1]
+    se, draw_se = errors(total, batch or rows)
+    return Validation(float(total.mean()), se, draw_se, prior, diffusion, reconstruction, rows)
+
+
+def errors(total: Float[Tensor, "draws rows"], batch: int) -> tuple[float, float]:
+    """(se, draw_se) as above; the spread of rows alone where there is one draw."""
+    draws, rows = total.shape
+    of_rows = float(total.mean(0).var()) if rows > 1 else nan
+    if draws < 2:
+        return (sqrt(of_rows / rows) if rows >= LEAST else nan), nan
+    rest = total - total.mean(0)
+    within = float(rest.square().sum()) / (rows * (draws - 1))
+    gaps = [part.diff(dim=1) for part in rest.split(batch, 1) if part.shape[1] > 1]
+    pairs = sum(gap.shape[1] for gap in gaps)
+    # of very few rows a stratum is wide, and neighbours may differ more than the draws of one row
+    drawn = min(within, sum(float(gap.square().sum()) for gap in gaps) / (2 * pairs * (draws - 1))) if pairs else within
+    draw_se = sqrt(drawn / (draws * rows)) if rows * (draws - 1) >= LEAST else nan
+    return (sqrt(max(0.0, of_rows - within / draws) / rows + drawn / (draws * rows)) if rows >= LEAST else nan), draw_se
+
+
+def error_words(se: float | None, rows: int | None = None) -> str:
+    """An error as it stands behind a figure: " ± 0.12", or that there are too few rows to know it."""
+    if se is not None and isfinite(se):
+        return f" ± {se:.2g}"
+    return "" if rows is None or rows >= LEAST else f" (of {rows} held-out row{'s' * (rows > 1)}: too few to tell its error)"
