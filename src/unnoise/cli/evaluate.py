@@ -67,6 +67,7 @@ class Evaluate(Extended):
     def run(self) -> int:
         self.check()
         from unnoise.evaluation.report import evaluate
+        from unnoise.evaluation.shown import shown
         from unnoise.training.run import Run
         from unnoise.training.safe_files import strict_json
 

@@ -1,5 +1,7 @@
 """Gaps filled by values: what came out as missing is drawn again."""
 
+from torch import Tensor
+
 from unnoise.data.base import Format
 from unnoise.denoiser import Denoiser
 from unnoise.samplers.replacement import ROUNDS
@@ -26,6 +28,7 @@ def filled(
     A gap that came out as missing is none the fuller: its row is drawn anew, so that all are given they are not.
     """
     if format.window is not None:
+        assert isinstance(x, Tensor) and isinstance(fixed, Tensor)  # for mypy: sequences are a single leaf
         whole, info = fill_windows(denoiser, x, fixed, format.window, seed, steps, device, rounds=rounds)
         return whole, info.calls, 0
     known, settled, calls, left = x, fixed, 0, 0
