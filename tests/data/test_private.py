@@ -12,7 +12,7 @@ import torch
 
 from unnoise.data.base import BadData
 from unnoise.data.columns import Texts
-from unnoise.data.left_out import Numbering, LeftOut, Pattern, maker_of
+from unnoise.data.left_out import LeftOut, Numbering, Pattern, maker_of
 from unnoise.data.private import running
 from unnoise.data.table import Table
 
