@@ -236,25 +236,25 @@ def test_known_numbers_of_a_table_stay_to_the_last_digit(tmp_path, capsys):
     rng = np.random.default_rng(0)
     table = np.char.mod("%d", rng.integers(10**8, 10**9, 400)), np.array(["a", "b"])[rng.integers(0, 2, 400)]
     rows = [f"{n},{k}" for n, k in zip(*table, strict=True)]
-    (tmp_path / "t.csv").write_text("account,kind\n" + "\n".join(rows) + "\n")
+    (tmp_path / "t.csv").write_text("amount,kind\n" + "\n".join(rows) + "\n")
     form, run = quick(tmp_path / "t.csv", tmp_path / "run")
     fresh = np.sort(rng.integers(2 * 10**8, 9 * 10**8, 60)).astype(str).tolist()
-    (tmp_path / "fresh.csv").write_text("account,kind\n" + "".join(f"{n},a\n" for n in fresh))
-    assert form.frame(form.encode(tmp_path / "fresh.csv"))["account"].astype(str).tolist() != fresh  # scores are too coarse
+    (tmp_path / "fresh.csv").write_text("amount,kind\n" + "".join(f"{n},a\n" for n in fresh))
+    assert form.frame(form.encode(tmp_path / "fresh.csv"))["amount"].astype(str).tolist() != fresh  # scores are too coarse
     (tmp_path / "gaps.csv").write_text(
-        "account,kind\n" + "".join(f"{n},{'a' if i % 2 else ''}\n" for i, n in enumerate(fresh))
+        "amount,kind\n" + "".join(f"{n},{'a' if i % 2 else ''}\n" for i, n in enumerate(fresh))
     )
     command(capsys, "infill", run.folder, tmp_path / "gaps.csv", "--steps", 4, "--out", tmp_path / "full.csv")
     full = [line.split(",") for line in (tmp_path / "full.csv").read_text().splitlines()[1:]]
     assert [line[0] for line in full] == fresh and {line[1] for line in full} == {"a", "b"}
     number = fresh[7]
-    given = ("--given", f"account={number}", "--steps", 4)
+    given = ("--given", f"amount={number}", "--steps", 4)
     command(capsys, "sample", run.folder, "-n", 3, *given, "--out", tmp_path / "s.parquet")
     import pandas as pd
 
-    assert pd.read_parquet(tmp_path / "s.parquet")["account"].tolist() == [int(number)] * 3
-    told = command(capsys, "sample", run.folder, "-n", 3, "--given", f"account={number}.5", status=2)
-    assert "account" in told and "whole numbers" in told
+    assert pd.read_parquet(tmp_path / "s.parquet")["amount"].tolist() == [int(number)] * 3
+    told = command(capsys, "sample", run.folder, "-n", 3, "--given", f"amount={number}.5", status=2)
+    assert "amount" in told and "whole numbers" in told
 
 
 def test_no_sequence_ends_before_a_symbol_that_is_known(tmp_path, capsys):

@@ -141,6 +141,12 @@ def test_keep_models_it_all_the_same(tmp_path):
         Table.fit(_save(tmp_path / "u.csv", {"name": _people()["name"]}))
 
 
+def test_it_cannot_be_given(tmp_path):
+    table, _ = Table.fit(_save(tmp_path / "t.csv", _people()))
+    with pytest.raises(BadData, match="given email=...: not in the model .e-mail addresses.: train with --keep email"):
+        table.given({"email": "a@b.example"})
+
+
 def test_kinds_by_hand(tmp_path):
     wishes = {"income": "identifier", "state": "private", "weight": {"kind": "text"}, "name": "category", "email": "drop"}
     table, x = Table.fit(_save(tmp_path / "t.csv", _people()), wishes)

@@ -1,8 +1,8 @@
 """Columns that stand beside a model and not in it: identifiers, which samples get anew, and private texts, which stay empty.
 
-An identifier is made by a `Numbering`, which goes on after the last number that was seen, or by a `Pattern`, which draws
-every character from the letters or digits of its place.  Neither gives an identifier of the training rows.  A pattern knows
-these by a set of bits, one for the hash of each, so none is stored; it may take a new one for a seen one, never the reverse.
+An identifier is made by a `Numbering`, which goes on after the last number that was seen, or by a `Pattern`, which draws a
+character from the letters or digits of its place.  Neither gives an identifier of the training rows.  A pattern knows these
+by a set of bits, one for the hash of each, so none is stored; it may take a new one for a seen one, never the reverse.
 """
 
 import base64
@@ -20,6 +20,7 @@ DENSE = 4  # numbers of a counter fill at least this part, one in so many, of th
 ENOUGH = 20  # rows for each of the characters of a place, from which no others may stand there
 ROOM = 100  # there must be so many times as many identifiers as rows
 CHUNK = 1024
+GLANCE = 50
 _COUNTED = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
 _CLASSES = (
     string.digits,
@@ -46,7 +47,9 @@ class Numbering:
     @classmethod
     def of(cls, texts: list[str]) -> "Numbering | None":
         """None where they are not the numbers of one counter, or too thin in their range for one."""
-        parts = [_COUNTED.fullmatch(text) for text in texts]
+        parts = [_COUNTED.fullmatch(text) for text in texts[:GLANCE]]
+        if len({(m[1], m[3]) if m else None for m in parts}) == 1:
+            parts += [_COUNTED.fullmatch(text) for text in texts[GLANCE:]]
         affixes = {(m[1], m[3]) if m else None for m in parts}
         if len(affixes) != 1 or None in affixes:
             return None

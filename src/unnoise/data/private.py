@@ -20,6 +20,7 @@ _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[A-Za-z]{2,}")
 _URL = re.compile(r"(?:https?://|www\.)\S+")
 _IP = re.compile(r"(?:\d{1,3}\.){3}\d{1,3}")
 _PHONE = re.compile(r"(?:\+|00|\()?\d[\d\s().\-/]{5,}\d(?:\s?(?:x|ext\.?)\s?\d+)?")
+_DATED = re.compile(r"(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})(?!\d)")
 _IBAN = re.compile(r"[A-Z]{2}\d{2}[ ]?[A-Z0-9](?:[A-Z0-9 ]){10,38}")
 _CARD = re.compile(r"\d{4}([ -])\d{4}\1\d{4}\1\d{1,7}|\d{13,19}")
 _PERSON = re.compile(r"[^\W\d_a-z][\w'’.\-]*(?:,? (?:[a-z]{2,3} )?[^\W\d_a-z][\w'’.\-]*){1,4}")
@@ -75,6 +76,8 @@ def _checked(pattern: re.Pattern[str], check: Callable[[str], bool], texts: list
 def _is_phone(text: str) -> bool:
     """7 to 15 digits, with a sign of a telephone number: +, parentheses, or two separators."""
     marks = len(re.findall(r"[\s().\-/]+", text.strip()))
+    if _DATED.match(text):
+        return False
     return bool(_PHONE.fullmatch(text)) and 7 <= len(_digits(text)) <= 15 and (text[0] in "+(" or marks >= 2)
 
 

@@ -450,6 +450,8 @@ class Table(Format):
         values, fixed = torch.zeros(len(place), dtype=torch.int64), torch.zeros(len(place), dtype=torch.bool)
         result: dict[str, tuple[Tensor, Tensor]] = {}
         for name, text in assignments.items():
+            if beside := [column.what for column in self.left_out if column.name == name]:
+                raise BadData(f"given {name}=...: not in the model ({beside[0]}): train with --keep {name}")
             if name not in known:
                 raise BadData(f"given {name}={text}: there is no such column: use one of {list(known)}")
             column = known[name]

@@ -13,6 +13,7 @@ from unnoise.data.wishes import Evidence, Wish
 from unnoise.data.written_dates import WrittenDates
 from unnoise.data.written_numbers import WrittenNumbers
 
+SOME = 200  # texts that are looked at before all are
 ODD = 0.05  # share of rows that may hold no number, or no date, in a column of them: they are missing values
 REMEDY = "drop it or name its kind in a file for --columns"
 _MARKERS = """n/a|na|n.a.|n.a|n/d|nd|#n/a|#na|#null!|#div/0!|#value!|null|none|nil|nan|<na>|(null)|(none)
@@ -44,6 +45,8 @@ def scale_of(values: Texts, wish: Wish, evidence: Evidence) -> tuple[Texts, Scal
 
 def _understood(texts: list[str], kind: str | None, evidence: Evidence) -> Scale | None:
     """The scale of all these texts: the plainest that they fit."""
+    if len(texts) > 10 * SOME and _understood(texts[:: len(texts) // SOME], kind, evidence) is None:
+        return None
     codes = kind is not None
     makers: list[Callable[[], Scale | None]] = []
     if kind in (None, "date", "ordinal"):
@@ -113,7 +116,8 @@ def _without_odd(
 
 
 def _of_most(values: Texts, markers: tuple[str, ...], evidence: Evidence) -> Scale | None:
-    """The scale of the texts that look like most of them: digits as 0 and letters as a, by their rows."""
+    """The scale of the plain numbers and dates among the texts, or of those with digits where these are few, or, where some
+    of these do not fit, of one of the first of them."""
     like = [bool(NUMBER.fullmatch(text) or DATE.fullmatch(text)) for text in values.distinct]
     if sum(like) < 0.5 * len(like):
         like = [any(one.isdigit() for one in text) for text in values.distinct]
