@@ -304,7 +304,7 @@ class Train(Extended):
             x, _ = draw(denoiser, format, count, seed=self.seed, device=self.device)
         format.write(x, shown)
         far = of_run(run, outcome.reason, denoiser.process.space.dimension)
-        report = write_report(run, shown)
+        report = write_report(run, shown, trainer.source)
         if self.json:
             print(strict_json({"run": str(run.folder), **vars(outcome), "convergence": far.to_json()}))
         else:

@@ -6,12 +6,26 @@
 A part asks how many seconds it may use (`share`) and does as much as fits; a part that was asked for by number is not cut.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import inf
 from time import perf_counter
 
+import torch
 from tqdm import tqdm
+
+
+@contextmanager
+def calm_threads() -> Iterator[None]:
+    """On a machine that is busy torch works on one thread here: several wait for each other at every small step."""
+    before, cores = torch.get_num_threads(), os.cpu_count() or 1
+    busy = hasattr(os, "getloadavg") and os.getloadavg()[0] > cores
+    torch.set_num_threads(1 if busy else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Budget:

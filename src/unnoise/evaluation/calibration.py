@@ -38,7 +38,7 @@ def calibration(
 ) -> dict[str, Any] | None:
     """{"given": one entry per neighbourhood, "differ": how many means differ, "of": how many there are, "words"}."""
     columns = given_columns(format, real, x)
-    if study.fill is None or not columns or len(real.columns) < 2 or batch_size(x) < 2 * FEWEST:
+    if study.fill is None or not columns or len(real.columns) < 2 or batch_size(x) < 3 * FEWEST:
         return None
     x = some_rows(x, slice(ROWS))
     own, entries, began, took = frame_of(x), list[dict[str, Any]](), perf_counter(), 0.0

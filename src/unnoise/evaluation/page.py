@@ -19,6 +19,7 @@ from unnoise.evaluation.scores import chosen
 from unnoise.evaluation.table_study import frame_of
 from unnoise.training import safe_files
 from unnoise.training.convergence import Convergence, curve_of, of_run
+from unnoise.training.data_order import Source
 from unnoise.training.metrics import read_metrics
 from unnoise.training.panels import excerpt, panel_files
 from unnoise.training.run import Run
@@ -45,8 +46,9 @@ ROWS = 2000  # real rows of a picture, at most
 FEWEST = 40  # drawn rows that pictures are made of
 
 
-def write_report(run: Run, samples: Path | None = None) -> Path:
-    """`report.html` in the run's folder; `samples` is a file of them to show."""
+def write_report(run: Run, samples: Path | None = None, source: Source | None = None) -> Path:
+    """`report.html` in the run's folder; `samples` is a file of them to show, and `source` the rows that were trained on,
+    where they are at hand (else the file is read)."""
     lines, config = read_metrics(run.metrics), run.config
     understood = [[line.part, line.kind, line.values, line.process] for line in run.format().lines()]
     settings = [[name, json.dumps(value)] for name, value in config.train.to_json().items()]
@@ -55,7 +57,7 @@ def write_report(run: Run, samples: Path | None = None) -> Path:
         f"<h1>{name}</h1><p>{html.escape(config.network['name'])} on {html.escape(config.format['kind'])} data</p>",
         said(of_run(run), run),
         "<h2>The bound</h2>" + curves(lines),
-        beside(run, samples),
+        beside(run, samples, source),
         _samples(samples),
         _panels(panel_files(run.samples)),
         "<h2>The data</h2>" + _table(["part", "kind", "values", "noise"], understood),
@@ -94,12 +96,12 @@ def curves(lines: list[dict[str, Any]]) -> str:
     )
 
 
-def beside(run: Run, samples: Path | None) -> str:
+def beside(run: Run, samples: Path | None, source: Source | None = None) -> str:
     """Pictures of a table's real rows beside drawn ones, where both are there."""
     if samples is None or not samples.exists() or not run.format().targets():
         return ""
     try:
-        real, drawn = _frames(run, samples)
+        real, drawn = _frames(run, samples, source)
     except (BadData, OSError, ValueError, ImportError, AttributeError) as error:
         return f"<p>no pictures of real rows beside drawn ones: {html.escape(str(error))}</p>"
     if len(drawn) < FEWEST:
@@ -110,9 +112,12 @@ def beside(run: Run, samples: Path | None) -> str:
     )
 
 
-def _frames(run: Run, samples: Path) -> tuple[Any, Any]:
+def _frames(run: Run, samples: Path, source: Source | None) -> tuple[Any, Any]:
     """(some rows of the file that was trained on, the drawn ones), as frames of the same kinds."""
     format: Any = run.format()
+    if source is not None:
+        some = source.take(chosen(len(source), ROWS, 0))
+        return frame_of(format, some), frame_of(format, format.encode(samples))
     if not (run.folder / NAME).exists():
         raise ValueError("the run does not name the file that it was trained on")
     origin = SourceFile.load(run.folder)

@@ -12,7 +12,7 @@ from unnoise.data.files import read_once
 from unnoise.data.source_file import NAME, SourceFile
 from unnoise.denoiser import Denoiser
 from unnoise.evaluation import file_scores  # noqa: F401  (it registers the scores of the library's own formats)
-from unnoise.evaluation.budget import Budget
+from unnoise.evaluation.budget import Budget, calm_threads
 from unnoise.evaluation.likelihood import bound_figures, bound_on, bound_terms, exact_on
 from unnoise.evaluation.scores import Study, chosen, data_figures, has_scores, no_scores, sample_scores
 from unnoise.shapes import Tree
@@ -46,6 +46,7 @@ def _trained_on(run: Run, path: Path | None) -> Path:
     return path
 
 
+@calm_threads()
 def evaluate(
     run: Run,
     data: Path | None = None,
