@@ -1,11 +1,13 @@
 """What a network starts from: the exact denoiser of the linear law, against linear algebra row by row and the oracles."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import unnoise as un
 from unnoise.networks.linear_law import LinearLaw, can_fit, fit_linear_law
-from unnoise.networks.start import EXACT, LinearStart
+from unnoise.networks.start import LinearStart
 
 F64 = torch.float64
 
@@ -27,7 +29,7 @@ def law_of(sizes=(2, 3), d=3, seed=1):
     joined = (
         (torch.cat(effects), torch.cat(shares).log()) if sizes else (torch.zeros(0, d, dtype=F64), torch.zeros(0, dtype=F64))
     )
-    return LinearLaw(mean, covariance(d), *joined, tuple(sizes))
+    return LinearLaw(mean, covariance(d), *joined, tuple(sizes), torch.ones(len(sizes), dtype=F64))
 
 
 @pytest.mark.parametrize("schedule", [un.schedules.Cosine(), un.schedules.Linear(), un.schedules.LinearBeta()])
@@ -62,10 +64,11 @@ def test_times_of_their_own():
         assert torch.allclose(torch.cat([found["a"][i], found["b"][i]]), velocity, atol=1e-10)
 
 
-@pytest.mark.parametrize("sizes", [(2, 3), (4, EXACT)])
-def test_label_given_numbers(sizes):
-    """The logits of a masked label, another one revealed, are Bayes' rule on the law."""
-    law, n = law_of(sizes), 80
+@pytest.mark.parametrize("sure", [1.0, 0.3])
+def test_label_given_numbers(sure):
+    """The logits of a masked label of two, another one revealed, are Bayes' rule, with a power of the evidence."""
+    sizes = (4, 2)
+    law, n = replace(law_of(sizes), sure=torch.tensor([1.0, sure], dtype=F64)), 80
     process, source = un.Product(z=un.Gaussian((3,)), c=un.Masking(list(sizes))), un.NoiseSource(3, n)
     known = source.at("known").uniform().mul(sizes[0]).long()
     x = {"z": source.at("z").normal((3,)), "c": torch.stack([known, torch.full((n,), max(sizes))], 1)}
@@ -79,7 +82,7 @@ def test_label_given_numbers(sizes):
     for a in range(sizes[1]):
         mean = alpha[:, None] * (law.mean + law.effects[known] + law.effects[sizes[0] + a])
         normal = torch.distributions.MultivariateNormal(mean, noised)
-        each.append(law.log_shares[sizes[0] + a] + normal.log_prob(x["z"]))
+        each.append(law.log_shares[sizes[0] + a] + sure * normal.log_prob(x["z"]))
     assert torch.allclose(found, torch.stack(each, 1).log_softmax(-1), atol=1e-8)
 
 
@@ -121,6 +124,20 @@ def test_few_rows_keep_the_spread():
     total = law.covariance + law.spreads().sum(0)
     assert torch.allclose(total.diagonal(), z.var(0, correction=0), rtol=0.1)
     assert law.spreads().sum(0).trace() < 0.2 * total.trace()
+
+
+def test_sure_only_where_rows_left_out_agree():
+    """A label that follows the law is told by the numbers; one that follows them otherwise is not."""
+    n, source = 2000, un.NoiseSource(0, 2000)
+    z, coin = source.at("z").normal((2,)), source.at("coin").uniform()
+    by_law = (coin < torch.sigmoid(2 * z[:, 0])).long()
+    unlike = (z[:, 1].abs() < 0.7).long()  # both of its means are 0
+    process = un.Product(z=un.Gaussian((2,)), c=un.Masking([2, 2]))
+    sure = fit_linear_law(process, {"z": z, "c": torch.stack([by_law, unlike], 1)}).sure
+    assert sure[0] >= 0.7 and len(z) == n
+    far = z * 0.3 + 3.0 * by_law[:, None] * (source.at("far").uniform()[:, None] < 0.9)
+    law = fit_linear_law(process, {"z": far, "c": torch.stack([by_law, unlike], 1)})
+    assert law.sure[0] < 0.7  # a tenth of the rows are far where the other label is
 
 
 def test_what_cannot_start():

@@ -2,11 +2,12 @@
 
     z = m + sum_j B_j[label_j] + e,      e ~ N(0, S),      P(label_j = a) = share_j(a)
 
-The effects are those of a ridge regression, and S is shrunk towards its diagonal; how strongly, is what makes the numbers of
-rows that were left out likeliest.
+The effects are those of a ridge regression, and S, what they leave of the covariance, is shrunk towards its diagonal; how
+strongly, is what makes the numbers of rows left out likeliest.  `sure` says for every coordinate how far its labels follow
+from the numbers by Bayes' rule on this law: the power of the evidence under which the labels of rows left out are likeliest.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log, pi
 from typing import Any
 
@@ -19,6 +20,7 @@ from unnoise.tree import batch_size
 
 RIDGES = (1.0, 4.0, 16.0, 64.0, float("inf"))  # rows, that say "no effect"
 SHRINKS = (0.003, 0.01, 0.03, 0.1, 0.2, 0.4)
+SURE = (0.0, 0.03, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)
 FLOOR = 1e-3  # of the eigenvalues of S, of numbers whose variance is about 1
 FOLDS = 4
 PRIOR = 0.5  # rows of each label, that were not seen
@@ -33,6 +35,7 @@ class LinearLaw:
     effects: Float[Tensor, "labels d"]  # of all labels of all coordinates, one after the other
     log_shares: Float[Tensor, "labels"]
     sizes: tuple[int, ...]  # how many labels each coordinate has
+    sure: Float[Tensor, "coordinates"]  # in [0, 1]
 
     def effect_parts(self) -> tuple[Tensor, ...]:
         return self.effects.split(list(self.sizes)) if self.sizes else ()
@@ -57,17 +60,17 @@ class LinearLaw:
             )
 
     def to_json(self) -> dict[str, Any]:
-        names = ("mean", "covariance", "effects", "log_shares")
+        names = ("mean", "covariance", "effects", "log_shares", "sure")
         return {**{name: _plain(getattr(self, name)) for name in names}, "sizes": list(self.sizes)}
 
     @classmethod
     def from_json(cls, data: Any) -> "LinearLaw":
         try:
-            mean, covariance, effects, shares = (
-                torch.tensor(data[name], dtype=torch.float64) for name in ("mean", "covariance", "effects", "log_shares")
-            )
+            names = ("mean", "covariance", "effects", "log_shares", "sure")
+            mean, covariance, effects, shares, sure = (torch.tensor(data[name], dtype=torch.float64) for name in names)
             d, sizes = len(mean), tuple(int(size) for size in data["sizes"])
-            law = cls(mean, covariance.reshape(d, d), effects.reshape(sum(sizes), d), shares.reshape(sum(sizes)), sizes)
+            effects, shares, sure = effects.reshape(sum(sizes), d), shares.reshape(sum(sizes)), sure.reshape(len(sizes))
+            law = cls(mean, covariance.reshape(d, d), effects, shares, sizes, sure)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise ValueError(
                 f"the law that the network starts from cannot be read ({error}): train the run again"
@@ -113,8 +116,8 @@ def fit_linear_law(process: Process, x0: AnyState) -> LinearLaw:
     rows = _rows(process, x0)
     if len(rows.z) > MOST_ROWS:
         rows = rows.pick(torch.linspace(0, len(rows.z) - 1, MOST_ROWS).long())
-    ridge, shrink = _chosen(rows)
-    return _fitted(rows, ridge, shrink)
+    ridge, shrink, sure = _chosen(rows)
+    return replace(_fitted(rows, ridge, shrink), sure=sure)
 
 
 def _rows(process: Process, x0: AnyState) -> Rows:
@@ -148,7 +151,7 @@ def _fitted(rows: Rows, ridge: float, shrink: float) -> LinearLaw:
     covariance = (axes * values.clamp_min(FLOOR)) @ axes.T
     shares = [(own + PRIOR) / (own + PRIOR).sum() for own in rows.marks.sum(0).split(list(rows.sizes))] if rows.sizes else []
     log_shares = torch.cat(shares).log() if shares else torch.zeros(0, dtype=torch.float64)
-    law = LinearLaw(mean, covariance, effects, log_shares, rows.sizes)
+    law = LinearLaw(mean, covariance, effects, log_shares, rows.sizes, torch.ones(len(rows.sizes), dtype=torch.float64))
     return _centred(law)
 
 
@@ -160,7 +163,7 @@ def _centred(law: LinearLaw) -> LinearLaw:
         parts.append(own - middle)
         mean = mean + middle
     effects = torch.cat(parts) if parts else law.effects
-    return LinearLaw(mean, law.covariance, effects, law.log_shares, law.sizes)
+    return replace(law, mean=mean, effects=effects)
 
 
 def _log_density(law: LinearLaw, rows: Rows) -> float:
@@ -171,18 +174,36 @@ def _log_density(law: LinearLaw, rows: Rows) -> float:
     return float(each.sum())
 
 
-def _chosen(rows: Rows) -> tuple[float, float]:
-    """The ridge and the shrinkage under which rows left out are likeliest."""
-    n, d = rows.z.shape
-    if d == 0 or n < 2 * FOLDS:
-        return RIDGES[-1], SHRINKS[-1]
-    shrinks = SHRINKS if d > 1 else SHRINKS[:1]
-    ridges = RIDGES if rows.sizes else RIDGES[-1:]
-    score = {(ridge, shrink): 0.0 for ridge in ridges for shrink in shrinks}
+def _log_labels(law: LinearLaw, rows: Rows) -> Float[Tensor, "powers coordinates"]:
+    """Of the labels of all rows given their numbers and other labels, under every power of the evidence."""
+    left, precision = rows.z - law.mean - rows.marks @ law.effects, torch.linalg.inv(law.covariance)
+    powers, result = torch.tensor(SURE, dtype=torch.float64).reshape(-1, 1, 1), []
+    for own, share, marks in zip(law.effect_parts(), law.share_parts(), rows.marks.split(list(rows.sizes), 1), strict=True):
+        apart = left + marks @ own  # as if this label were not known
+        evidence = apart @ precision @ own.T - 0.5 * ((own @ precision) * own).sum(1)
+        result.append(((share + powers * evidence).log_softmax(-1) * marks).sum((1, 2)))
+    return torch.stack(result, 1) if result else torch.zeros(len(SURE), 0, dtype=torch.float64)
+
+
+def _folds(rows: Rows) -> list[tuple[Rows, Rows]]:
+    """Rows to fit to and rows left out, the same for the same number of rows."""
+    n = len(rows.z)
     fold = torch.arange(n) * FOLDS // n
     mixed = torch.randperm(n, generator=torch.Generator().manual_seed(0))
-    for k in range(FOLDS):
-        seen, held = rows.pick(mixed[fold != k]), rows.pick(mixed[fold == k])
+    return [(rows.pick(mixed[fold != k]), rows.pick(mixed[fold == k])) for k in range(FOLDS)]
+
+
+def _chosen(rows: Rows) -> tuple[float, float, Float[Tensor, "coordinates"]]:
+    """The ridge and the shrinkage under which the numbers of rows left out are likeliest, and how sure of their labels."""
+    n, d = rows.z.shape
+    if d == 0 or n < 2 * FOLDS:
+        return RIDGES[-1], SHRINKS[-1], torch.zeros(len(rows.sizes), dtype=torch.float64)
+    shrinks = SHRINKS if d > 1 else SHRINKS[:1]
+    ridges = RIDGES if rows.sizes else RIDGES[-1:]
+    folds, score = _folds(rows), {(ridge, shrink): 0.0 for ridge in ridges for shrink in shrinks}
+    for seen, held in folds:
         for ridge, shrink in score:
             score[ridge, shrink] += _log_density(_fitted(seen, ridge, shrink), held)
-    return max(score, key=score.__getitem__)
+    best = max(score, key=score.__getitem__)
+    labels = torch.stack([_log_labels(_fitted(seen, *best), held) for seen, held in folds]).sum(0)
+    return *best, torch.tensor(SURE, dtype=torch.float64)[labels.argmax(0)]

@@ -17,11 +17,12 @@ M = L L^T the answer of a network f is read as
 
 what f has to find has variance 1 in every direction, however close to each other the numbers lie, and a network that answers
 nothing leaves the samples of the fitted law.  A masked label a shifts the mean by B_j[a], and V_j is no noise any more: with
-g = C^-1 (E[z | x_t] - mean), A = C^-1 - C^-1 Cov(z | x_t) C^-1, u = B_j g, G = B_j A B_j^T and P = diag(share_j)
+g = C^-1 (E[z | x_t] - mean), A = C^-1 - C^-1 Cov(z | x_t) C^-1 and r = min(labels - 1, numbers)
 
-    log P(a | x_t) = log share_j(a) + [(1 - G P)^-1 u]_a - [G (1 - P G)^-1]_aa / 2 + const;
+    log P(a | x_t) = log share_j(a) + sure_j (B_j[a] g - B_j[a] A B_j[a] / 2) / (1 - E[B_j A B_j] / r) + const,
 
-of more than `EXACT` labels V_j is left where it is, G P = 0 there: a start that is less sure than it might be.
+Bayes' rule for two labels where sure_j = 1, and for more where their effects spread alike in all directions.  sure_j <= 1 is
+what makes the labels of rows left out likeliest: numbers that are not normal are no reason to be certain.
 """
 
 from collections.abc import Mapping
@@ -35,7 +36,7 @@ from unnoise.networks.linear_law import LinearLaw
 from unnoise.processes import FiniteProcess, Gaussian, Process
 from unnoise.shapes import AnyState, Float, Tree
 
-EXACT = 16  # labels of a coordinate whose own spread is taken out of the noise
+LEAST = 1e-3  # of the share of the spread that a label's own effects leave
 
 
 class LinearStart(nn.Module):
@@ -49,7 +50,8 @@ class LinearStart(nn.Module):
     offset: Tensor
     log_shares: Tensor
     known: Tensor
-    few: Tensor
+    rank: Tensor
+    sure: Tensor
 
     def __init__(self, process: Process, law: LinearLaw):
         super().__init__()
@@ -70,10 +72,10 @@ class LinearStart(nn.Module):
         for name, value in tensors.items():
             self.register_buffer(name, value, persistent=False)
         known = torch.arange(size) < torch.tensor(law.sizes or [0]).unsqueeze(1)
-        self.sizes = law.sizes
         self.register_buffer("known", known[:count].double(), persistent=False)
-        few = torch.tensor([j for j, own in enumerate(law.sizes) if own <= EXACT], dtype=torch.int64)
-        self.register_buffer("few", few, persistent=False)
+        rank = [[max(1, min(own - 1, len(law.mean)))] for own in law.sizes]
+        self.register_buffer("rank", torch.tensor(rank, dtype=torch.float64).reshape(count, 1), persistent=False)
+        self.register_buffer("sure", law.sure.reshape(count, 1), persistent=False)
         self.register_buffer("offset", torch.arange(count) * (size + 1), persistent=False)
 
     def _apply(self, fn: Any, recurse: bool = True) -> "LinearStart":
@@ -125,19 +127,11 @@ class LinearStart(nn.Module):
     def _logits(self, pull: Float[Tensor, "b d"], information: Float[Tensor, "b d d"]) -> Float[Tensor, "b labels size"]:
         """log P(label | x_t, labels revealed) up to a constant, of every coordinate as if it were masked."""
         count, size = self.log_shares.shape
-        effects = self.effects.reshape(count, size + 1, -1)[:, :size]
-        along = torch.einsum("jad,bd->bja", effects, pull)
-        few = [j for j, own in enumerate(self.sizes) if own <= EXACT]
-        logits = along - 0.5 * torch.einsum("jad,bde,jae->bja", effects, information, effects)
-        if few:
-            width = max(self.sizes[j] for j in few)
-            own, share = effects[few, :width], self.log_shares[few, :width].exp() * self.known[few, :width]
-            gram = torch.einsum("jad,bde,jce->bjac", own, information, own)
-            rest = torch.eye(width, dtype=gram.dtype, device=gram.device) - gram * share.unsqueeze(-2)  # 1 - G P
-            found = torch.linalg.solve(rest, torch.cat([along[:, few, :width].unsqueeze(-1), gram], -1))
-            exact = found[..., 0] - 0.5 * found[..., 1:].diagonal(dim1=-2, dim2=-1)
-            logits = logits.index_copy(1, self.few, torch.nn.functional.pad(exact, (0, size - width)))
-        return logits + self.log_shares
+        effects = self.effects.reshape(count, size + 1, -1)[:, :size].flatten(0, 1)
+        each = ((effects @ information) * effects).sum(-1).reshape(-1, count, size)
+        spread = (each * self.log_shares.exp() * self.known).sum(-1, keepdim=True) / self.rank
+        found = (pull @ effects.T).reshape(-1, count, size) - 0.5 * each
+        return self.log_shares + self.sure * found / (1 - spread).clamp_min(LEAST)
 
     def _alpha_sigma(self, states: Mapping[str, Tensor], t: AnyState) -> tuple[Tensor, Tensor]:
         """Of every number, [batch, d]."""
