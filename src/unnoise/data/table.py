@@ -51,11 +51,14 @@ from unnoise.data.text_encoding import FALLBACK
 from unnoise.data.typed_columns import arrow_type, is_text, packed_schema, typed, unpacked_schema
 from unnoise.data.understanding import notes, understand
 from unnoise.processes import Gaussian, Masking, Process, Product
+from unnoise.schedules import Polynomial
 from unnoise.shapes import AnyState, Bool, Float, Tree
 from unnoise.spaces import Euclidean, Finite, ProductSpace, Space
 from unnoise.tree import batch_size
 
 CATEGORIES = "categories"
+FEW_ROWS = 20_000  # tables of at most so many rows draw their labels before their numbers, by
+LATE = 4.0
 
 
 def _leaf_names(names: list[str]) -> list[str]:
@@ -85,6 +88,7 @@ class Table(Format):
     left_out: tuple[LeftOut, ...] = ()
     header: bool = True  # whether a text file names the columns
     remarks: tuple[str, ...] = ()  # what was found out about the file as a whole
+    late: float = 1.0  # a label is masked with probability t^late: the larger, the earlier labels are drawn
     form: dict[str, Any] = field(default_factory=dict)  # of the file it was read from: its suffix, a sheet, nested keys
 
     kind = "table"
@@ -185,6 +189,7 @@ class Table(Format):
         types = {name: table.schema.field(name).type for name in names}
         if not typed:
             types |= {column.name: arrow_type(column.arrow()) for column in columns}
+        settings["late"] = LATE if table.num_rows <= FEW_ROWS else 1.0
         made = cls(columns, packed_schema(types, table.schema), dropped=dropped, left_out=left_out, **settings)
         return made, made._encode(texts, "refuse")
 
@@ -208,7 +213,8 @@ class Table(Format):
 
     def process(self) -> Process:
         sizes = [column.size for column in self.coordinates]
-        discrete = {CATEGORIES: Masking(sizes)} if sizes else {}
+        schedule = None if self.late == 1 else Polynomial(self.late)
+        discrete = {CATEGORIES: Masking(sizes, schedule=schedule)} if sizes else {}
         return Product(**discrete, **{leaf: Gaussian((1,)) for leaf in self.leaves})
 
     def lines(self) -> list[Line]:
@@ -548,6 +554,7 @@ class Table(Format):
             "left_out": [column.to_json() for column in self.left_out],
             "header": self.header,
             "remarks": list(self.remarks),
+            "late": self.late,
             "form": self.form,
         }
         return {"columns": [column.to_json() for column in self.columns], **plain}

@@ -142,8 +142,10 @@ def _fitted(rows: Rows, ridge: float, shrink: float) -> LinearLaw:
     left = rows.z - mean
     scatter = left.T @ left / max(1, n)
     if ridge < float("inf") and len(centre) and d:
-        apart = rows.marks - centre
-        effects = torch.linalg.solve(apart.T @ apart + ridge * torch.eye(len(centre), dtype=torch.float64), apart.T @ left)
+        apart, levels = rows.marks - centre, _levels(rows)
+        seen = apart @ torch.cat([torch.eye(len(centre), dtype=torch.float64), levels], 1)
+        found = torch.linalg.solve(seen.T @ seen + ridge * torch.eye(seen.shape[1], dtype=torch.float64), seen.T @ left)
+        effects = found[: len(centre)] + levels @ found[len(centre) :]
         scatter = scatter - (apart @ effects).T @ (apart @ effects) / n  # what the labels do not spread
         mean = mean - centre @ effects
     scatter = (1 - shrink) * scatter + shrink * torch.diag(scatter.diagonal())
@@ -153,6 +155,18 @@ def _fitted(rows: Rows, ridge: float, shrink: float) -> LinearLaw:
     log_shares = torch.cat(shares).log() if shares else torch.zeros(0, dtype=torch.float64)
     law = LinearLaw(mean, covariance, effects, log_shares, rows.sizes, torch.ones(len(rows.sizes), dtype=torch.float64))
     return _centred(law)
+
+
+def _levels(rows: Rows) -> Float[Tensor, "labels coordinates"]:
+    """The number of every label in its coordinate, to variance 1: an order that numbers may follow, as one label more."""
+    result = torch.zeros(rows.marks.shape[1], len(rows.sizes), dtype=torch.float64)
+    place = 0
+    for j, (size, marks) in enumerate(zip(rows.sizes, rows.marks.split(list(rows.sizes), 1), strict=True)):
+        number = torch.arange(size, dtype=torch.float64)
+        spread = (marks @ number).std(correction=0)
+        result[place : place + size, j] = (number - number.mean()) / spread if spread > 0 else 0.0
+        place += size
+    return result
 
 
 def _centred(law: LinearLaw) -> LinearLaw:

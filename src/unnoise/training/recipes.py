@@ -12,6 +12,8 @@ from unnoise.predictions import default_kind
 from unnoise.training.config import RunConfig, TrainConfig
 from unnoise.training.task import Task
 
+MOST_STARTING = 20_000  # rows that start from a law: more of them say more than its few parameters hold
+
 
 def preset_for(device: torch.device | str) -> str:
     return "tiny" if torch.device(device).type == "cpu" else "small"
@@ -47,9 +49,9 @@ def train_defaults(format: Format, rows: int, preset: str, device: torch.device 
     }
 
 
-def start_for(task: Task, wished: str) -> str:
-    """A law where the format asks for one and it is quickly fitted."""
-    return wished if wished != "law" or can_fit(task.process) else "nothing"
+def start_for(task: Task, wished: str, rows: int) -> str:
+    """A law where the format asks for one, it is quickly fitted, and rows are so few that it helps."""
+    return wished if wished != "law" or (rows <= MOST_STARTING and can_fit(task.process)) else "nothing"
 
 
 def recipe(
@@ -77,5 +79,5 @@ def recipe(
     if options.get("steps") is not None or options.get("epochs") is not None:
         chosen["minutes"] = options.get("minutes")
     if "start" not in options:
-        chosen["start"] = start_for(task, chosen.get("start", "nothing"))
+        chosen["start"] = start_for(task, chosen.get("start", "nothing"), rows)
     return RunConfig.of(TrainConfig.from_json(chosen), task, plan, default_kind(task.process))
