@@ -15,7 +15,8 @@ more than the tolerance:  NATS for each coordinate, or a tenth of the bound's st
     unknown       no bound was measured twice
 
 A training of less than two warm-ups has hardly begun, whatever its curve says, and so has one of less than ten whose bound
-has not moved, for networks may stay where they start for some hundred updates; both count as improving.
+has not moved, for networks may stay where they start for some hundred updates; both count as improving.  One that ended by
+patience was watched long enough: a network that starts from a law may have nothing to add.
 """
 
 from dataclasses import asdict, dataclass
@@ -88,7 +89,7 @@ def convergence(
     if worse is not None:
         return Convergence("overfitting", worse, tolerance=tolerance)
     steps, moved = curve[-1][0], curve[0][1] - min(y for _, y in curve)
-    if steps < 2 * warmup or (steps < 10 * warmup and moved < tolerance):
+    if steps < 2 * warmup or (steps < 10 * warmup and moved < tolerance and reason != "patience"):
         enough = _rounded(seconds / 60 * max(10, 20 * warmup / steps))
         said = f"hardly begun: {steps} steps, of which {warmup} warm up: train it about {_time(enough)}"
         return Convergence("improving", said, tolerance=tolerance, minutes=enough)
