@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unnoise.cli.extending import settings
 from unnoise.data.arrays import Array, load
 from unnoise.data.read import Reading, read
 from unnoise.evaluation.images import Recogniser, controls, pixels, train_recogniser
 from unnoise.evaluation.likelihood import bound_on, exact_on
-from unnoise.training.config import settings
 from unnoise.training.drawing import draw
 from unnoise.training.recipes import recipe
 from unnoise.training.run import Run

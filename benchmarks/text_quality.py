@@ -22,12 +22,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unnoise.cli.extending import settings
 from unnoise.data.read import Reading, read
 from unnoise.data.sequences import Sequences
 from unnoise.evaluation.judge import train_judge
 from unnoise.evaluation.likelihood import bound_on
 from unnoise.evaluation.markov import fit_markov
-from unnoise.training.config import settings
 from unnoise.training.data_order import split
 from unnoise.training.drawing import draw
 from unnoise.training.recipes import recipe

@@ -63,7 +63,7 @@ def _content(path: Path) -> bytes:
 
 
 KINDS = {
-    "age": "ordinal",
+    "age": "count",
     "price": "ordinal",
     "wage": "number",
     "visits": "count",
@@ -79,7 +79,7 @@ KINDS = {
     "gain": "count",
     "same": "category",
 }
-NUMBERS = ["wage", "visits", "share", "born", "seen", "rate", "gain"]
+NUMBERS = ["age", "wage", "visits", "share", "born", "seen", "rate", "gain"]
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.tsv", "t.tsv.gz"])
@@ -210,7 +210,8 @@ def test_json_carries_everything(tmp_path):
 def test_lines(tmp_path):
     lines = {line.part: line for line in Table.fit(_save(tmp_path / "t.csv", _columns()))[0].lines()}
     assert list(lines) == list(KINDS)
-    assert lines["age"].values.startswith("73 values 17 ... 89") and lines["age"].process == "masking"
+    assert lines["age"].values == "17 ... 89" and lines["age"].process == "Gaussian"
+    assert lines["price"].values == "'-3.25', '1.50', '2.00', '19.99'" and lines["price"].process == "masking"
     assert lines["same"].values == "constant: 'x'"
     assert "apart: 0" in lines["gain"].values and lines["gain"].process == "Gaussian and masking"
     assert lines["plan"].values == "'a', 'b'; or missing"
@@ -299,7 +300,7 @@ def test_encoding_another_file(tmp_path):
     assert torch.equal(y["categories"], x["categories"][50:90])
     cases = {
         "colour": ("blue", "column 'colour', row 3: 'blue' is no known value"),
-        "age": ("5", "column 'age', row 3: '5' is not among"),
+        "price": ("5", "column 'price', row 3: '5' is not among"),
         "wage": ("lots", "column 'wage', row 3: 'lots' is no number"),
         "born": ("2024-02-30", "column 'born', row 3: '2024-02-30' is no date"),
         "member": ("", "column 'member', row 3: is missing"),
@@ -312,10 +313,10 @@ def test_encoding_another_file(tmp_path):
         table.encode(_save(tmp_path / "w.csv", {k: v for k, v in some.items() if k != "age"}))
     with pytest.raises(BadData, match="unknown column 'more'"):
         table.encode(_save(tmp_path / "w.csv", {**some, "more": some["age"]}))
-    near = {**some, "age": ["5"] * 40}
-    with pytest.warns(UserWarning, match="'age': 40 new values"):
+    near = {**some, "price": ["5"] * 40}
+    with pytest.warns(UserWarning, match="'price': 40 new values"):
         moved = table.encode(_save(tmp_path / "w.csv", near), unseen="nearest")
-    assert (table.frame(moved)["age"] == 17).all()
+    assert (table.frame(moved)["price"] == 2).all()
     table.encode(_save(tmp_path / "w.csv", {**some, "wage": ["1e9"] * 40}))  # beyond the range: still a number
 
 
@@ -323,16 +324,16 @@ def test_given(tmp_path):
     table, _ = Table.fit(_save(tmp_path / "t.csv", _columns()))
     where = {c.name: i for i, c in enumerate(table.coordinates)}
     wage = _columns()["wage"][7]
-    given = table.given({"age": "39", "colour": "red", "wage": wage, "gain": "0", "rate": "0.1", "plan": ""})
+    given = table.given({"price": "2", "colour": "red", "wage": wage, "gain": "0", "rate": "0.1", "plan": ""})
     values, fixed = given["categories"]
     assert [c.name for c, on in zip(table.coordinates, fixed, strict=True) if on] == [
-        "age",
+        "price",
         "colour",
         "plan",
         "rate",
         "gain",
     ]
-    assert table.coordinates[0].texts[values[0]] == "39"
+    assert table.coordinates[0].texts[values[0]] == "2.00"
     assert set(given) == {"categories", "wage", "rate", "gain"}  # an atom has a fill for its number, which nobody reads
     z, known = given["wage"]
     assert known.tolist() == [True] and table.leaves["wage"].decode(np.zeros(1, dtype=int), z.numpy()) == [wage]
@@ -341,8 +342,9 @@ def test_given(tmp_path):
     for wrong, match in [
         ({"agee": "3"}, "agee.*use one of.*colour"),
         ({"colour": "blue"}, "given: column 'colour': 'blue'.*'red'"),
-        ({"age": "5"}, "73 values 17 ... 89 of this column: the nearest is 17: use it"),
-        ({"age": "31.5"}, "the nearest are 31 and 32: use one of them"),
+        ({"price": "-5"}, "of this column: the nearest is -3.25: use it"),
+        ({"price": "31.5"}, "the nearest is 19.99: use it"),
+        ({"price": "1.7"}, "the nearest are 1.50 and 2.00: use one of them"),
         ({"wage": "1e12"}, "outside the range"),
         ({"wage": "much"}, "is no number"),
     ]:
@@ -514,9 +516,14 @@ def test_gaps_in_typed_files(tmp_path):
         holes.loc[i, name] = None
     holes.to_parquet(tmp_path / "g.parquet")
     y, fixed = table.gaps(tmp_path / "g.parquet")
-    assert {name: (~known).sum(0).tolist() for name, known in fixed.items()} == {"categories": [1, 1, 1, 1], "t": [1]}
-    for leaf, known in fixed.items():
-        torch.testing.assert_close(y[leaf][known], x[leaf][:8][known], atol=1e-2, rtol=0)
+    assert {name: (~known).sum(0).tolist() for name, known in fixed.items()} == {
+        "categories": [1, 1, 1],
+        "t": [1],
+        "day": [1],
+    }
+    torch.testing.assert_close(y["t"][fixed["t"]], x["t"][:8][fixed["t"]], atol=1e-2, rtol=0)
+    days = table.leaves["day"].quantiles.decode  # a day of several rows owns an interval, which a gap's row stands amidst
+    assert (days(y["day"][fixed["day"]].numpy()) == days(x["day"][:8][fixed["day"]].numpy())).all()
     assert torch.equal(y["categories"][fixed["categories"]], x["categories"][:8][fixed["categories"]])
 
 
@@ -640,7 +647,7 @@ def test_runs_saved_with_floats_for_large_whole_numbers(tmp_path):
 # -- closed sets and numbers -------------------------------------------------------------------------------------------
 
 
-def test_many_distinct_decimals_are_numbers(tmp_path):
+def test_values_with_few_rows_each_are_numbers(tmp_path):
     g = np.random.default_rng(0)
     income = [f"{v:.2f}" if own else "0.0" for v, own in zip(g.lognormal(10, 1, 320), g.random(320) < 0.6, strict=True)]
     columns = {
@@ -655,10 +662,11 @@ def test_many_distinct_decimals_are_numbers(tmp_path):
     kinds = {column.name: column.kind for column in table.columns}
     assert len(set(income)) < 256 and len(set(columns["whole"])) > 160
     assert kinds.pop("income") == kinds.pop("rare") == "number" and kinds.pop("day") == "date"
-    assert set(kinds.values()) == {"ordinal"} and set(table.leaves) == {"income", "rare"}
+    assert set(kinds.values()) == {"number", "count"} and set(table.leaves) == set(columns)
     assert table.columns[0].texts == ("0.0",)
-    twenty = {"v": [f"{i % 20 + 0.5}" for i in range(60)]}
-    assert Table.fit(_save(tmp_path / "u.csv", twenty))[0].columns[0].kind == "ordinal"
+    for values, rows, kind in ((10, 60, "ordinal"), (20, 60, "number"), (20, 1990, "number"), (20, 2000, "ordinal")):
+        some = {"v": [f"{i % values + 0.5}" for i in range(rows)]}
+        assert Table.fit(_save(tmp_path / "u.csv", some))[0].columns[0].kind == kind
 
 
 # -- gaps -------------------------------------------------------------------------------------------------------------
@@ -675,7 +683,7 @@ def _shop(tmp_path: Path) -> Table:
         "day": [str(np.datetime64("2010-01-01") + v) for v in g.integers(0, 3000, N)],
     }
     path = _save(tmp_path / "shop.csv", columns)
-    return Table.fit(path, {"id": "drop", "w": {"missing": ["NA"]}})[0]
+    return Table.fit(path, {"id": "drop", "age": "ordinal", "w": {"missing": ["NA"]}})[0]
 
 
 def _fill(table: Table, source: Path, to: Path, mark: str | None = None) -> None:

@@ -30,7 +30,7 @@ from unnoise.samplers.written import written
 from unnoise.shapes import Tree
 from unnoise.training.drawing import draw
 from unnoise.training.filling import filled
-from unnoise.training.report import write_report
+from unnoise.evaluation.page import write_report
 from unnoise.training.run import Run
 from unnoise.tree import batch_size
 
