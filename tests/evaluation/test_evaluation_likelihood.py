@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import unnoise as un
-from unnoise.cli.evaluate import shown
 from unnoise.data import read
 from unnoise.data.arrays import Array
 from unnoise.data.sequences import Sequences
@@ -16,6 +15,7 @@ from unnoise.data.table import Table
 from unnoise.evaluation import likelihood
 from unnoise.evaluation.report import evaluate
 from unnoise.evaluation.scores import chosen
+from unnoise.evaluation.shown import shown
 from unnoise.likelihoods import Dequantised, UniformDequantisation
 from unnoise.networks.presets import default_network
 from unnoise.training.data_order import split

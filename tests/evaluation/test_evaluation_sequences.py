@@ -9,13 +9,13 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from unnoise.cli.evaluate import shown
 from unnoise.data import read
 from unnoise.data.sequences import END, Sequences
 from unnoise.evaluation import judge as judges
 from unnoise.evaluation import molecules, sequences
 from unnoise.evaluation.judge import Judge, judge_of, train_judge
 from unnoise.evaluation.report import evaluate
+from unnoise.evaluation.shown import shown
 from unnoise.training import safe_files
 from unnoise.training.data_order import split
 from unnoise.training.recipes import recipe

@@ -10,9 +10,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
 from unnoise.cli import main
-from unnoise.cli.evaluate import shown
 from unnoise.data import read
 from unnoise.evaluation import report, tables
+from unnoise.evaluation.shown import shown
 from unnoise.training.recipes import recipe
 from unnoise.training.run import Run
 from unnoise.training.trainer import train

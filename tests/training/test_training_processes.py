@@ -46,14 +46,14 @@ def test_two_processes_give_the_losses_of_one(tmp_path, weighting):
     ours, theirs = metrics.read_metrics(one.metrics), metrics.read_metrics(two.metrics)
     names = ("loss", "prior", "diffusion", "reconstruction", "grad_norm", "lr", "validation_bound", "validation_se")
     compared = 0
-    assert len(ours) == len(theirs) == 12 + 2
+    assert len(ours) == len(theirs) == 12 + 3  # and the bound at the start, in the middle, at the end
     for line, other in zip(ours, theirs, strict=True):
         assert (line["step"], line["epoch"]) == (other["step"], other["epoch"])
         for name in names:
             if name in line:
                 assert other[name] == pytest.approx(line[name], rel=1e-5), (line["step"], name)
                 compared += 1
-    assert compared == 12 * 6 + 2 * 2
+    assert compared == 12 * 6 + 3 * 2
     for ema in (False, 0.9):
         for p, q in zip(small_run.weights(one, ema).values(), small_run.weights(two, ema).values(), strict=True):
             assert torch.allclose(p, q, rtol=1e-3, atol=1e-4)

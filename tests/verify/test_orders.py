@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import unnoise as un
+import unnoise.verify as verify_package
 from unnoise.cli import verify as command
 from unnoise.laws import Categorical
 from unnoise.samplers import (
@@ -241,7 +242,7 @@ def test_the_slope():
 def few(monkeypatch):
     """The command with two of the cases."""
     chosen = [the("DDIM()"), the("Euler()", "Uniform")]
-    monkeypatch.setattr(command, "cases", lambda brief: chosen)
+    monkeypatch.setattr(verify_package, "cases", lambda brief: chosen)
 
 
 def verify(capsys, **options) -> tuple[int, str]:
@@ -252,7 +253,7 @@ def test_only_samplers(few, capsys, monkeypatch):
     status, out = verify(capsys, only="samplers")
     assert status == 0 and "2 checks of 2 orders of samplers in" in out
     assert [line.split()[2] for line in out.splitlines()[2:4]] == ["DDIM()", "Euler()"]
-    monkeypatch.setattr(command, "checks", lambda subject, thorough: [])
+    monkeypatch.setattr(verify_package, "checks", lambda subject, thorough: [])
     status, out = verify(capsys, only="uniform/sizes")
     assert status == 1 and "checks of 1 process in" in out and "order in law" not in out  # nothing checked is no success
     status, out = verify(capsys, only="uniform/sizes,samplers")

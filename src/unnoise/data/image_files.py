@@ -23,7 +23,7 @@ def pillow() -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        raise BadData("pictures need the package Pillow: pip install 'unnoise[data]'") from error
+        raise BadData("pictures need the package Pillow: pip install 'unnoise[all]'") from error
     return Image
 
 

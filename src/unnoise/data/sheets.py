@@ -23,7 +23,7 @@ def _library() -> Any:
     try:
         import openpyxl
     except ImportError as error:
-        raise BadData("spreadsheets need the package openpyxl: pip install 'unnoise[data]'") from error
+        raise BadData("spreadsheets need the package openpyxl: pip install 'unnoise[all]'") from error
     return openpyxl
 
 

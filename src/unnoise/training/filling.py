@@ -18,7 +18,7 @@ def filled(
     format: Format,
     x: Tree,
     fixed: Tree,
-    seed: int = 0,
+    seed: int,
     steps: int | None = None,
     device: str = "auto",
     rounds: int = ROUNDS,

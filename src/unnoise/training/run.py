@@ -191,7 +191,9 @@ class Run:
 
     def start_from(self, law: dict[str, Any], write: bool = True) -> None:
         """Keep the law that the network is to start from: of a run that has no state yet."""
-        self.config.law, self._denoiser = law, None
+        self.config.law = law
+        if self._denoiser is not None:
+            self._denoiser.start = LinearStart(self._denoiser.process, LinearLaw.from_json(law))
         if write:
             safe_files.write_json(self.folder / "config.json", self.config.to_json())
 
