@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from unnoise.data.base import BadData
+from unnoise.evaluation.page import write_report
 from unnoise.model import display, plain, storage
 from unnoise.model.estimator import Estimator
 from unnoise.model.figures import Figures, Page
@@ -30,7 +31,6 @@ from unnoise.samplers.written import written
 from unnoise.shapes import Tree
 from unnoise.training.drawing import draw
 from unnoise.training.filling import filled
-from unnoise.evaluation.page import write_report
 from unnoise.training.run import Run
 from unnoise.tree import batch_size
 
