@@ -214,6 +214,7 @@ import os, sys, time
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+sys.path.append(str(Path(sys.argv[1]).parents[2]))  # of what it imports, which needs no package from elsewhere
 spec = spec_from_file_location("safe_files", sys.argv[1])
 safe_files = module_from_spec(spec)
 spec.loader.exec_module(safe_files)
