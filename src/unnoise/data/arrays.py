@@ -193,6 +193,11 @@ class Array(Format):
     def dear(self) -> bool:
         return len(self.shape) > 1 and not self.series
 
+    @property
+    def vectors(self) -> bool:
+        """Whether the examples are numbers side by side, in no order."""
+        return len(self.shape) == 1 and not self.series and not self.categories
+
     def network_hints(self) -> dict[str, Any]:
         return {"bin": self.width if self.levels else 0.0, "series": bool(self.series)}
 
@@ -202,6 +207,8 @@ class Array(Format):
         own: dict[str, Any] = {"batch_size": 64 if on_cpu else 256}
         if self.series and not self.categories:  # rows are few, and the base knows most of them from the start
             own |= {"lr": 5e-4 if preset == "base" else 1e-3, "weight_decay": 0.1}
+        elif self.vectors:  # as the numbers of a table
+            own = {"batch_size": 256 if on_cpu else 2048, "start": "law"}
         if not self.dear:
             return own
         named = "bound" if self.noise == "masking" else "cross_entropy"
