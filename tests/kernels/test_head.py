@@ -7,13 +7,13 @@ from torch.utils.checkpoint import checkpoint
 
 from unnoise.kernels import head_chunks
 from unnoise.kernels.head import _HeadTerms, head_terms, plain_terms
-from unnoise.kernels.head_chunks import Chunks, Plan, plan_for
+from unnoise.kernels.head_chunks import ChunkPlan, Chunks, plan_for
 
 F64 = torch.float64
 SIZE, DEPTH = 53, 7
-ROW_BY_ROW = Plan(held=SIZE, aligned=1, kernels=False)
-FIVE_ROWS = Plan(held=5 * 56, aligned=8, kernels=False)
-AT_ONCE = Plan(held=2**20, aligned=64, kernels=False)
+ROW_BY_ROW = ChunkPlan(held=SIZE, aligned=1, kernels=False)
+FIVE_ROWS = ChunkPlan(held=5 * 56, aligned=8, kernels=False)
+AT_ONCE = ChunkPlan(held=2**20, aligned=64, kernels=False)
 
 
 def case(rows=37, bias=True, indices=2, scale=True, dtype=F64, size=SIZE):
@@ -78,7 +78,7 @@ def test_written_out():
 @pytest.mark.parametrize("scale", [False, True])
 def test_gradcheck_once_and_twice(scale):
     (h, weight, b, c), index, _ = case(rows=4, scale=scale, size=5)
-    chosen, plan = torch.tensor([True, False, True, True]), Plan(held=16, aligned=8, kernels=False)
+    chosen, plan = torch.tensor([True, False, True, True]), ChunkPlan(held=16, aligned=8, kernels=False)
     inputs = [value for value in (h, weight, b, c) if value is not None]
 
     def terms(h, weight, b, c=None):
@@ -164,7 +164,7 @@ def test_the_gradient_of_weights_is_summed_in_single_precision():
     rows, size = 1000, 4
     h, weight = torch.ones(rows, 1), torch.zeros(size, 1, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
-        picked, _ = head_terms(h, weight, None, torch.zeros(rows, 1, dtype=torch.int64), plan=Plan(4, 1, kernels=False))
+        picked, _ = head_terms(h, weight, None, torch.zeros(rows, 1, dtype=torch.int64), plan=ChunkPlan(4, 1, kernels=False))
     picked.sum().backward()
     torch.testing.assert_close(weight.grad, torch.tensor([[750.0], [-250.0], [-250.0], [-250.0]]))
 
@@ -225,7 +225,7 @@ class Largest(TorchDispatchMode):
 
 def test_no_more_logits_than_a_chunk_holds():
     (h, weight, b, c), index, _ = case(rows=400)
-    plan = Plan(held=20 * SIZE, aligned=1, kernels=False)
+    plan = ChunkPlan(held=20 * SIZE, aligned=1, kernels=False)
     with Largest() as seen:
         picked, total = head_terms(h, weight, b, index, c, torch.rand(400) < 0.9, plan)
         (picked.sum() + total.sum()).backward()
@@ -236,7 +236,7 @@ def test_no_more_logits_than_a_chunk_holds():
 @pytest.mark.parametrize("likely", [0.0, 0.5, 0.7, 1.0])
 @pytest.mark.parametrize("held", [64, 64 * 300, 2**30])
 def test_chunks_cover_every_row_once(rows, likely, held):
-    plan, count = Plan(held=held, likely=likely), torch.tensor(3)
+    plan, count = ChunkPlan(held=held, likely=likely), torch.tensor(3)
     h = torch.empty(rows, 2, device="meta")
     weight = torch.empty(50, 2, device="meta")
     chunks = Chunks(h, weight, None, count, plan)
@@ -254,7 +254,7 @@ def test_a_device_without_values_is_asked_for_none():
     meta = torch.device("meta")
     h, weight = (torch.empty(n, 4, device=meta, requires_grad=True) for n in (300, 9))
     index, chosen = torch.empty(300, 1, dtype=torch.int64, device=meta), torch.empty(300, dtype=torch.bool, device=meta)
-    picked, _ = head_terms(h, weight, None, index, chosen=chosen, plan=Plan(held=64 * 128, kernels=False))
+    picked, _ = head_terms(h, weight, None, index, chosen=chosen, plan=ChunkPlan(held=64 * 128, kernels=False))
     picked.sum().backward()
     assert picked.shape == (300, 1) and h.grad.shape == h.shape and weight.grad.shape == weight.shape
     assert not plan_for(meta).kernels and not plan_for(torch.device("cpu")).kernels

@@ -10,7 +10,7 @@ from torch import nn
 
 import unnoise as un
 from unnoise.kernels import head_chunks
-from unnoise.kernels.head_chunks import Plan
+from unnoise.kernels.head_chunks import ChunkPlan
 from unnoise.networks import SequenceTransformer, SequenceTransformerConfig
 from unnoise.objectives.closed_forms import rate
 from unnoise.predictions import linear_heads
@@ -25,7 +25,7 @@ def in_chunks(monkeypatch):
 
     def put(many=0):
         monkeypatch.setattr(linear_heads, "FEW", {"cpu": many})
-        monkeypatch.setattr(head_chunks, "ON_HOST", Plan(held=3 * SIZE, aligned=1, kernels=False))
+        monkeypatch.setattr(head_chunks, "ON_HOST", ChunkPlan(held=3 * SIZE, aligned=1, kernels=False))
 
     put()
     return put

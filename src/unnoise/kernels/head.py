@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unnoise.kernels.head_chunks import Chunks, Plan, plan_for
+from unnoise.kernels.head_chunks import ChunkPlan, Chunks, plan_for
 from unnoise.kernels.head_passes import Arrived, empty_statistics, precision
 from unnoise.shapes import Bool, Float, Int
 
@@ -49,7 +49,7 @@ def head_terms(
     index: Int[Tensor, "rows indices"],
     scale: Float[Tensor, "rows"] | None = None,
     chosen: Bool[Tensor, "rows"] | None = None,
-    plan: Plan | None = None,
+    plan: ChunkPlan | None = None,
 ) -> tuple[Float[Tensor, "rows indices"], Float[Tensor, "rows"]]:
     """log theta at the indices, and sum_y log(1 + scale theta_y) (0 without a scale); 0 in the rows that are not chosen."""
     dtype = product_dtype(features, weight)

@@ -21,7 +21,7 @@ WHOLE = 128  # rows of a chunk come in multiples of this where there are more
 
 
 @dataclass(frozen=True)
-class Plan:
+class ChunkPlan:
     """How the work is cut; no number depends on it but by rounding."""
 
     held: int = 2**27  # logits of a chunk
@@ -33,14 +33,14 @@ class Plan:
     tile: head_products.Tile = head_products.TILE
 
 
-ON_HOST = Plan(held=2**23, aligned=1, kernels=False)
-PLAN = Plan()
+ON_HOST = ChunkPlan(held=2**23, aligned=1, kernels=False)
+PLAN = ChunkPlan()
 
 
-def plan_for(device: torch.device) -> Plan:
+def plan_for(device: torch.device) -> ChunkPlan:
     if device.type == "cpu":
         return ON_HOST
-    return PLAN if triton is not None and device.type == "cuda" else Plan(PLAN.held, PLAN.aligned, kernels=False)
+    return PLAN if triton is not None and device.type == "cuda" else ChunkPlan(PLAN.held, PLAN.aligned, kernels=False)
 
 
 def rounded_up(value: int, unit: int) -> int:
@@ -50,7 +50,7 @@ def rounded_up(value: int, unit: int) -> int:
 class Chunks:
     """Rows h [rows, depth] and weights, in chunks whose logits share one buffer."""
 
-    def __init__(self, h: Tensor, weight: Tensor, bias: Tensor | None, count: Tensor | None, plan: Plan):
+    def __init__(self, h: Tensor, weight: Tensor, bias: Tensor | None, count: Tensor | None, plan: ChunkPlan):
         self.h, self.size, self.count, self.plan = h, len(weight), count, plan
         self.width = rounded_up(self.size, plan.aligned)
         self.weight = self._filled_up(weight)
