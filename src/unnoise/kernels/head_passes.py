@@ -14,7 +14,9 @@ and, since d theta_y/d z_k = theta_y ([y = k] - theta_k),
 
 So with a_i and b the gradients of picked and total, the gradient of z is written over z itself in one pass,
 
-    z_k  <-  sum_i a_i [k = i]  -  theta_k (sum_i a_i + b share)  +  b e_k,      0 in the room behind the categories.
+    z_k  <-  sum_i a_i [k = i]  -  theta_k (sum_i a_i + b share)  +  b e_k.
+
+The room behind the categories is left as it is: weights there are 0.
 
 Statistics are float32, float64 for float64 logits, whatever the precision of z.  On CUDA each row is one Triton program, and
 rows from `count` on are left out; elsewhere the passes are written in torch.
@@ -127,8 +129,8 @@ if triton is not None:
             if start + row >= tl.load(count):
                 if ZEROS:
                     nothing = tl.zeros((BLOCK,), dtype).to(z.dtype.element_ty)
-                    for first in range(0, width, BLOCK):
-                        tl.store(row_of_z + first + column, nothing, mask=first + column < width)
+                    for first in range(0, size, BLOCK):
+                        tl.store(row_of_z + first + column, nothing, mask=first + column < size)
                 return
         log_sum = tl.load(norm + row)
         weight = tl.full((), 0.0, dtype)
@@ -137,7 +139,7 @@ if triton is not None:
         if SCALED:
             c, b = tl.load(scale + row), tl.load(by_total + row)
             weight += b * tl.load(share + row)
-        for first in range(0, width, BLOCK):
+        for first in range(0, size, BLOCK):
             place = first + column
             value = tl.load(row_of_z + place, mask=place < size, other=float("-inf")).to(dtype)
             theta = tl.exp(value - log_sum)
@@ -148,8 +150,7 @@ if triton is not None:
             for i in tl.static_range(INDICES):
                 own = tl.load(by_picked + row * INDICES + i)
                 gradient += tl.where(place == tl.load(index + row * INDICES + i), own, 0.0)
-            gradient = tl.where(place < size, gradient, 0.0)
-            tl.store(row_of_z + place, gradient.to(z.dtype.element_ty), mask=place < width)
+            tl.store(row_of_z + place, gradient.to(z.dtype.element_ty), mask=place < size)
 
 
 def read(
@@ -213,4 +214,3 @@ def plain_write(z: Tensor, size: int, given: Arrived) -> None:
         x, weight = theta * scale.unsqueeze(-1), by_picked.sum(-1) + by_total * share
         gradient = theta.mul_(-weight.unsqueeze(-1)).addcmul_(by_total.unsqueeze(-1), x.div_(1 + x))
     z[:, :size].copy_(gradient.scatter_add_(-1, index, by_picked))
-    z[:, size:] = 0
