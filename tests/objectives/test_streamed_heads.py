@@ -12,6 +12,7 @@ import unnoise as un
 from unnoise.kernels import head_chunks
 from unnoise.kernels.head_chunks import ChunkPlan
 from unnoise.networks import SequenceTransformer, SequenceTransformerConfig
+from unnoise.objectives import closed_forms
 from unnoise.objectives.closed_forms import rate
 from unnoise.predictions import linear_heads
 
@@ -25,6 +26,7 @@ def in_chunks(monkeypatch):
 
     def put(many=0):
         monkeypatch.setattr(linear_heads, "FEW", {"cpu": many})
+        monkeypatch.setattr(closed_forms, "CHUNK", many)
         monkeypatch.setattr(head_chunks, "ON_HOST", ChunkPlan(held=3 * SIZE, aligned=1, kernels=False))
 
     put()
@@ -176,11 +178,10 @@ def test_under_autocast(in_chunks):
 
 COMPILED = """
 import torch, unnoise as un
-from unnoise.networks.compiled import compile_network
-from unnoise.predictions import linear_heads
+from unnoise.objectives import closed_forms
 import test_streamed_heads as t
 
-linear_heads.FEW = {"cpu": 0}
+closed_forms.CHUNK = 0
 torch.manual_seed(0)
 network = t.Network().double()
 objective = un.Objective(un.Denoiser(network, un.Uniform(t.SIZE, (t.LENGTH,))))

@@ -190,7 +190,8 @@ def rank_one_divergence(prediction: Posterior, x0: Tensor) -> Float[Tensor, "bat
     features, head = prediction.features.flatten(0, x0.ndim - 1), prediction.head
     rate = process.log_jumps_at(x_t, t, torch.float64).exp()
     law, row_of = noise_rows(process, prediction, x0, beta)
-    weights = streamed_weights(prediction) if law is None else None
+    held = CHUNK if x0.device.type == "cpu" else 64 * CHUNK
+    weights = streamed_weights(prediction, held) if law is None else None
     if weights is not None:
         ends = torch.stack([x_t.flatten(), x0.flatten()], -1)
         log_theta, total = head_terms(features, *weights, ends, scale=odds * size)
@@ -199,7 +200,7 @@ def rank_one_divergence(prediction: Posterior, x0: Tensor) -> Float[Tensor, "bat
         return sum_coordinates(rate * torch.where(rate > 0, values.reshape(x0.shape), 0.0))
     valid = process.space.valid(x0.device)
     rows_of_valid = None if valid is None else valid.expand(*x0.shape, size).reshape(-1, size)
-    chunk = max(1, (CHUNK if x0.device.type == "cpu" else 64 * CHUNK) // size)
+    chunk = max(1, held // size)
     out = []
     for i in range(0, len(features), chunk):
         part = slice(i, i + chunk)

@@ -22,7 +22,7 @@ from unnoise.predictions.finite import Posterior
 from unnoise.shapes import Bool, Float, Int
 
 Weights = tuple[Tensor, Tensor | None]  # [size, width] and [size]
-FEW = {"cpu": 2**23}  # logits that are made at once, by device
+FEW = {"cpu": 2**26}  # logits that are made at once, by device: to make them again for a gradient takes time
 FEW_ELSEWHERE = 2**24
 SMALL_HEAD = 1024  # categories whose logits cost less than to wait for the list of masked coordinates
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -55,16 +55,17 @@ def _(head: nn.Linear) -> Weights | None:
     return (head.weight, head.bias) if own and not any(getattr(head, name) for name in HOOKS) else None
 
 
-def streamed_weights(prediction: Posterior) -> Weights | None:
+def streamed_weights(prediction: Posterior, few: int | None = None) -> Weights | None:
     """The weights of a linear head whose logits are made in chunks; None where they are made as for any other head.
 
-    In chunks they are where they are many, and on an accelerator where to list the masked coordinates would make the host
-    wait.  A traced graph has all of them: what is made when is its compiler's affair.
+    In chunks they are where they are more than `few`, and on an accelerator where to list the masked coordinates would make
+    the host wait.  A traced graph has all of them: what is made when is its compiler's affair.
     """
     features, space = prediction.features, prediction.process.space
     kind, logits = features.device.type, prediction.x_t.numel() * space.size
+    few = FEW.get(kind, FEW_ELSEWHERE) if few is None else few
     waits = kind != "cpu" and space.size > SMALL_HEAD
-    if torch.compiler.is_compiling() or not (waits or logits > FEW.get(kind, FEW_ELSEWHERE)):
+    if torch.compiler.is_compiling() or not (waits or logits > few):
         return None
     weights = linear_weights(prediction.head)
     if weights is None or space.sizes is not None:
