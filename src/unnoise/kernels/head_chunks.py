@@ -121,7 +121,7 @@ class Chunks:
             return
         if dw.dtype == z.dtype:
             dw.addmm_(z.t(), h)
-        elif z.device.type == "cuda":  # in float32 as it is summed
+        elif z.device.type == "cuda" and torch.version.hip is None:  # in float32 as it is summed
             torch.addmm(dw, z.t(), h, out_dtype=dw.dtype, out=dw)
         else:
             dw.add_(z.t() @ h)

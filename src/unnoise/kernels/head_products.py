@@ -108,7 +108,7 @@ def _options(like: Tensor, tile: Tile) -> dict:
     """Blocks in shared memory, and how float32 numbers are multiplied: as torch is told to."""
     full = like.dtype == torch.float32
     shape = tuple(min(side, 64) for side in tile[:2]) + (min(tile[2], 32),) if full else tile
-    how = "tf32" if full and torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    how = "tf32" if full and torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
     return {**dict(zip("MNK", shape, strict=True)), "HOW": how, "num_warps": WARPS, "num_stages": STAGES}
 
 
