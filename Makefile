@@ -38,6 +38,7 @@ mutants: setup
 
 bench: bench-families
 	$(BIN)/python benchmarks/bound_speed.py
+	$(BIN)/python benchmarks/head_training.py
 
 bench-families: setup
 	$(BIN)/python benchmarks/families.py --out out

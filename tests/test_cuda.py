@@ -5,6 +5,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import unnoise as un
+from unnoise.kernels.head import head_terms, plain_terms
+from unnoise.kernels.head_chunks import ChunkPlan
+from unnoise.networks import SequenceTransformer, SequenceTransformerConfig
 from unnoise.noise import NoiseSource
 from unnoise.samplers import (
     DDIM,
@@ -345,6 +348,8 @@ def test_a_key_on_the_device_gives_the_same_noise(labels):
 TRAINED = {
     "masking": lambda: un.Masking(5, (16,)),
     "uniform": lambda: un.Uniform(5, (16,)),
+    "masking of many": lambda: un.Masking(2003, (16,)),
+    "uniform of many": lambda: un.Uniform(2003, (16,)),
     "numbers": lambda: un.Gaussian((3,)),
     "images": lambda: un.Gaussian((8, 8)),
     "masked images": lambda: un.Masking(4, (8, 8)),
@@ -394,3 +399,116 @@ def test_recorded_updates_are_the_plain_ones(name, optimiser, precision):
     # sums in an order that is not fixed differ by rounding, which the optimisers' division enlarges where gradients are
     # small: seen on an H200, 0.000 to 0.0024 of the way (AdamW), 0.000 to 0.0235 (Muon)
     assert (plain - recorded).norm() < {"adamw": 0.01, "muon": 0.05}[optimiser] * (plain - first).norm()
+
+
+# -- linear heads of many categories ----------------------------------------------------------------------------------
+
+# of a norm: the rounding of logits, of their gradients and of what is multiplied
+ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2**-8, torch.bfloat16: 2**-6}
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("share", [None, 0.0, 0.3, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize(("indices", "scaled"), [(1, False), (2, True)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_linear_head_in_chunks(dtype, share, indices, scaled, bias):
+    """Against all logits at once in float64, from the same rounded features and weights."""
+    rows, size, depth = 1500, 5003, 96
+    make = torch.Generator("cuda").manual_seed(0)
+    options = {"generator": make, "device": "cuda"}
+    values = [torch.randn(rows, depth, **options), 0.2 * torch.randn(size, depth, **options)]
+    values += [torch.randn(size, **options)] if bias else []
+    given = [value.to(dtype).requires_grad_() for value in values]
+    exact = [value.detach().double().requires_grad_() for value in given]
+    index = torch.randint(size, (rows, indices), **options)
+    scale = 10 ** (8 * torch.rand(rows, dtype=torch.float64, **options) - 4) if scaled else None
+    chosen = None if share is None else torch.rand(rows, **options) < share
+    by = torch.randn(rows, indices, **options), torch.randn(rows, **options)
+
+    def graded(terms, inputs):
+        loss = (terms[0] * by[0]).sum() + (terms[1] * by[1]).sum()
+        return [*terms, *torch.autograd.grad(loss, inputs)]
+
+    b, exact_b = (given[2], exact[2]) if bias else (None, None)
+    found = graded(head_terms(*given[:2], b, index, scale, chosen, ChunkPlan(held=300 * 5056)), given)
+    wanted = graded(plain_terms(*exact[:2], exact_b, index, scale, chosen), exact)
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert float((ours.double() - theirs).norm()) <= ROUNDING[dtype] * float(theirs.norm())
+    if chosen is not None:
+        assert not found[0][~chosen].any() and not found[2][~chosen].any()
+
+
+def test_small_scales_to_the_last_digits():
+    """sum_y log(1 + c theta_y) = c (1 - O(c)): as log(1 + x) by itself it would be lost."""
+    h, weight = torch.randn(64, 32, device="cuda"), 0.1 * torch.randn(3001, 32, device="cuda")
+    c = torch.logspace(-9, -5, 64, device="cuda")
+    _, total = head_terms(h, weight, None, torch.zeros(64, 1, dtype=torch.int64, device="cuda"), c)
+    torch.testing.assert_close(total, c, rtol=1e-5, atol=0)
+
+
+def test_a_row_that_is_no_category_is_not_a_number():
+    h, weight = torch.randn(2, 32, device="cuda"), torch.randn(3001, 32, device="cuda")
+    picked, _ = head_terms(h, weight, None, torch.tensor([[3001], [3000]], device="cuda"))
+    assert picked.isnan().flatten().tolist() == [True, False]
+
+
+def many_tokens(make, layers=1, size=5003):
+    torch.manual_seed(0)
+    network = SequenceTransformer(SequenceTransformerConfig(size=size, width=64, layers=layers, heads=2))
+    torch.nn.init.normal_(network.out.weight, std=0.1)
+    return un.Objective(un.Denoiser(network, make(size, (64,)))), torch.randint(size, (8, 64))
+
+
+@pytest.mark.parametrize("make", [un.Masking, un.Uniform])
+def test_losses_of_many_tokens_are_those_of_the_host(make):
+    objective, x0 = many_tokens(make)
+    parameters = list(objective.parameters())
+    here = objective(x0, NoiseSource(3, 8)).loss
+    wanted = torch.autograd.grad(here.mean(), parameters)
+    objective.cuda()
+    there = objective(x0.cuda(), NoiseSource(3, 8, "cuda")).loss
+    found = torch.autograd.grad(there.mean(), list(objective.parameters()))
+    torch.testing.assert_close(there.cpu(), here, rtol=1e-4, atol=1e-4)
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert float((ours.cpu() - theirs).norm()) <= 1e-3 * float(theirs.norm()) + 1e-6
+
+
+@pytest.mark.parametrize("make", [un.Masking, un.Uniform])
+@pytest.mark.parametrize("half", [False, True])
+def test_a_step_of_many_tokens_waits_for_nothing(make, half):
+    objective, x0 = many_tokens(make)
+    objective, x0 = objective.cuda(), x0.cuda()
+
+    def step(noise):
+        with torch.autocast("cuda", torch.bfloat16, enabled=half):
+            loss = objective(x0, noise).loss.mean()
+        loss.backward()
+
+    noises = [NoiseSource(i, 8, "cuda") for i in range(4)]
+    for noise in noises[:3]:  # kernels are compiled
+        step(noise)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        step(noises[3])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_half_of_the_rows_cost_half():
+    """Of 8192 rows with 20,011 categories, forward and backward; the figures are those of benchmarks/head_training.py."""
+    h = torch.randn(8192, 256, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.randn(20_011, 256, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    index, u = torch.randint(20_011, (8192, 1), device="cuda"), torch.rand(8192, device="cuda")
+    seconds = []
+    for share in (0.5, 1.0):
+        times = []
+        for _ in range(12):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            head_terms(h, weight, None, index, chosen=u < share)[0].sum().backward()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(start.elapsed_time(end))
+        seconds.append(sorted(times)[3])
+    assert seconds[0] < 0.7 * seconds[1], seconds

@@ -43,8 +43,10 @@ def empty(process):
 PROCESSES = {
     "masking": lambda: un.Masking(5, (6,)),
     "masking by columns": lambda: un.Masking([2, 3, 4], (3,)),
+    "masking of many": lambda: un.Masking(2000, (6,)),  # a head that is too large to visit all
     "masking images": lambda: un.Masking(4, (8, 8)),
     "uniform": lambda: un.Uniform(5, (6,)),
+    "uniform of many": lambda: un.Uniform(2000, (6,)),
     "uniform by columns": lambda: un.Uniform([2, 3, 4], (3,)),
     "ordinals": lambda: un.RateMatrix(un.rate_matrices.nearest_neighbour(4), (8, 8), un.schedules.Cosine(), method="eigen"),
     "numbers": lambda: un.Gaussian((3,)),
@@ -101,6 +103,13 @@ def test_nor_under_cross_entropy():
     x0 = empty(process)
     objective = un.Objective(denoiser_on_meta(process), un.weightings.CrossEntropy(), times=Stratified())
     objective.loss_only = True
+    assert not copies_of(objective, x0)
+
+
+def test_nor_under_cross_entropy_of_many():
+    process = PROCESSES["masking of many"]()
+    x0 = empty(process)
+    objective = un.Objective(denoiser_on_meta(process), un.weightings.CrossEntropy())
     assert not copies_of(objective, x0)
 
 

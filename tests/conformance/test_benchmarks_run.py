@@ -46,6 +46,13 @@ def test_training_throughput():
     assert found["examples_per_second"] > 0 and 0.2 < found["ratio"] < 5
 
 
+def test_head_training():
+    options = ("--device=cpu", "--small", "--turns=1", "--json", "--variant=", "--variant=held=2**22")
+    found = json.loads(printed("head_training.py", *options))
+    assert [row["name"] for row in found].count("masked step") == 2 and found[0]["name"] == "body"
+    assert all(row["ms"] > 0 and row["ratio"] == pytest.approx(row["ms"] / found[0]["ms"]) for row in found)
+
+
 def test_step_overhead():
     found = json.loads(printed("step_overhead.py", "--steps=3", "--turns=2", "--json"))
     assert set(found) == {"numbers", "masking", "perceptron"}

@@ -8,6 +8,9 @@ import torch.multiprocessing as multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
 import unnoise as un
+from unnoise.kernels import head_chunks
+from unnoise.objectives import closed_forms
+from unnoise.predictions import linear_heads
 
 ROWS, LENGTH, SIZE = 6, 5, 4
 
@@ -28,7 +31,7 @@ class Network(torch.nn.Module):
 
 
 def objective(name):
-    process = {"masking": un.Masking, "uniform": un.Uniform}[name](SIZE, (LENGTH,))
+    process = {"masking": un.Masking, "uniform": un.Uniform}[name.removesuffix(" in chunks")](SIZE, (LENGTH,))
     return un.Objective(un.Denoiser(Network().double(), process))
 
 
@@ -37,6 +40,9 @@ def data():
 
 
 def work(rank, name, port, queue):
+    if "in chunks" in name:
+        linear_heads.FEW, closed_forms.CHUNK = {"cpu": 0}, 0
+        head_chunks.ON_HOST = head_chunks.ChunkPlan(2 * SIZE, 1, kernels=False)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
@@ -49,7 +55,7 @@ def work(rank, name, port, queue):
     torch.distributed.destroy_process_group()
 
 
-@pytest.mark.parametrize("name", ["masking", "uniform"])
+@pytest.mark.parametrize("name", ["masking", "uniform", "masking in chunks", "uniform in chunks"])
 def test_two_workers_equal_one(name, unused_port):
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()

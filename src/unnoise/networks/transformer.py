@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from unnoise.networks.base import register, require
 from unnoise.networks.blocks import Block, RMSNorm, rotations
 from unnoise.networks.embedding import Modulation, TimeEmbedding, modulate, zeroed
+from unnoise.predictions import LinearHead
 from unnoise.shapes import Float, Int
 
 
@@ -103,10 +104,10 @@ class SequenceTransformer(nn.Module):
         h = h if self.project is None else self.project(h)
         return h.reshape(*x.shape, self.config.width)
 
-    def head(self, h: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows size"]:
-        if self.out is not None:
-            return self.out(h)
-        return F.linear(h, self.embedding.weight[: self.config.size])
+    @property
+    def head(self) -> nn.Linear | LinearHead:
+        """Features to logits: linear, and known to be."""
+        return LinearHead(self.embedding.weight[: self.config.size]) if self.out is None else self.out
 
     def forward(
         self, x: Int[Tensor, "batch *shape"], t: Float[Tensor, "batch"] | None = None, previous: Tensor | None = None

@@ -29,7 +29,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from unnoise.generators import divergence
+from unnoise.kernels.head import head_terms
 from unnoise.laws import LOG_ZERO, TINY, finite_or_inf, log_coefficient, log_of, sum_coordinates
+from unnoise.objectives.rank_one_rows import divergence_of_rows, noise_rows, rank_one_rows
 from unnoise.predictions import (
     Clean,
     ContinuousPrediction,
@@ -43,9 +45,9 @@ from unnoise.predictions import (
     Score,
     Velocity,
 )
+from unnoise.predictions.linear_heads import SMALL_HEAD, chosen_log_prob, streamed_weights
 from unnoise.processes import (
     FiniteProcess,
-    FixedNoise,
     Gaussian,
     Interpolation,
     Masking,
@@ -56,13 +58,12 @@ from unnoise.processes import (
     Uniform,
 )
 from unnoise.schedules import Schedule
-from unnoise.shapes import AnyState, Float, Int
+from unnoise.shapes import AnyState, Float
 
 Form = TypeVar("Form", bound=Callable[..., Tensor])
 
 CHUNK = 2**20  # logits held at once by the streamed uniform bound: 4 MiB of float32, about a core's share of cache
 BETA = 1e-30  # below this beta counts as this
-SMALL_HEAD = 1024  # categories whose logits cost less than to wait for the list of masked coordinates
 
 
 class ClosedForms:
@@ -147,11 +148,14 @@ def masked_cross_entropy(prediction: Posterior, x0: Tensor) -> Float[Tensor, "ba
     """-alpha'/(1 - alpha) sum over masked k of -log theta(x_0^k).
 
     The head visits the masked coordinates only.  On an accelerator to pick them makes the host wait for the network, so
-    there a small head visits all.
+    there a small head visits all, and a large linear one leaves the others out by itself (`kernels.head`).
     """
     process, t = cast(Masking, prediction.process), prediction.t
     masked = process.movable(prediction.x_t)
     hazard = process.coefficient(-process.schedule.d_alpha(t) / process.schedule.beta(t), x0, torch.float64)
+    streamed = chosen_log_prob(prediction, x0, masked)
+    if streamed is not None:
+        return sum_coordinates(torch.where(masked, hazard, 0.0) * -streamed)
     if visits_all(x0, process.space.size):
         return sum_coordinates(hazard * torch.where(masked, -prediction.log_prob(x0), 0.0))
     loss = -prediction.log_prob(x0, masked)
@@ -173,6 +177,9 @@ def rank_one_divergence(prediction: Posterior, x0: Tensor) -> Float[Tensor, "bat
 
     and of the last sum only S = sum_y p_y log(1 + o theta_y/p_y) runs over all y.  A beta that rounds to 0 stands for a tiny
     one: x_t = x_0 there, and the divergence is that of o -> infinity.
+
+    A large linear head under uniform noise gives theta at x_t and x_0 and K S = sum_y log(1 + o K theta_y) by itself, with
+    their gradients (`kernels.head`).
     """
     process, t, x_t = cast(RankOne, prediction.process), prediction.t, prediction.x_t
     size = process.space.size
@@ -181,10 +188,19 @@ def rank_one_divergence(prediction: Posterior, x0: Tensor) -> Float[Tensor, "bat
     odds = (alpha / beta).expand(x0.shape).flatten()
     p_x, p_x0 = ((process.log_fresh_at(x, None, t, torch.float64).exp() / beta).flatten() for x in (x_t, x0))
     features, head = prediction.features.flatten(0, x0.ndim - 1), prediction.head
-    law, row_of = _noise_rows(process, prediction, x0, beta)
+    rate = process.log_jumps_at(x_t, t, torch.float64).exp()
+    law, row_of = noise_rows(process, prediction, x0, beta)
+    held = CHUNK if x0.device.type == "cpu" else 64 * CHUNK
+    weights = streamed_weights(prediction, held) if law is None else None
+    if weights is not None:
+        ends = torch.stack([x_t.flatten(), x0.flatten()], -1)
+        log_theta, total = head_terms(features, *weights, ends, scale=odds * size)
+        at_x, at_x0 = log_theta.double().exp().unbind(-1)
+        values = divergence_of_rows(x_t.flatten() == x0.flatten(), at_x, at_x0, total.double() / size, odds, p_x, p_x0)
+        return sum_coordinates(rate * torch.where(rate > 0, values.reshape(x0.shape), 0.0))
     valid = process.space.valid(x0.device)
     rows_of_valid = None if valid is None else valid.expand(*x0.shape, size).reshape(-1, size)
-    chunk = max(1, (CHUNK if x0.device.type == "cpu" else 64 * CHUNK) // size)
+    chunk = max(1, held // size)
     out = []
     for i in range(0, len(features), chunk):
         part = slice(i, i + chunk)
@@ -200,57 +216,8 @@ def rank_one_divergence(prediction: Posterior, x0: Tensor) -> Float[Tensor, "bat
             None if rows_of_valid is None else rows_of_valid[part],
         )
         streamed = torch.is_grad_enabled() and len(features) > chunk
-        out.append(checkpoint(_rank_one_rows, *arguments, use_reentrant=False) if streamed else _rank_one_rows(*arguments))
-    rate = process.log_jumps_at(x_t, t, torch.float64).exp()
+        out.append(checkpoint(rank_one_rows, *arguments, use_reentrant=False) if streamed else rank_one_rows(*arguments))
     return sum_coordinates(rate * torch.where(rate > 0, torch.cat(out).reshape(x0.shape), 0.0))
-
-
-def _noise_rows(
-    process: RankOne, prediction: Posterior, x0: Tensor, beta: Tensor
-) -> tuple[Tensor | None, Int[Tensor, "rows"] | None]:
-    """The noise law over the categories, and which of its rows belongs to each coordinate (None: one for all).
-
-    No law at all is the uniform one.  A law that moves with time has a row per example, or per coordinate where they differ.
-    """
-    size, rows = process.space.size, torch.arange(x0.numel(), device=x0.device)
-    if isinstance(process, Uniform) and process.space.sizes is None:
-        return None, None
-    if isinstance(process, FixedNoise):
-        law = process.noise.log_probs(prediction.logits_dtype, x0.device)[..., :size].exp()
-        return (law, None) if law.ndim == 1 else (law.reshape(-1, size), rows % process.space.dimension)
-    fresh = process.log_fresh(x0, None, prediction.t, torch.float64).exp()
-    law = (fresh / beta.unsqueeze(-1))[..., :size].to(prediction.logits_dtype).reshape(-1, size)
-    return law, rows if len(law) == len(rows) else rows // process.space.dimension
-
-
-def _rank_one_rows(features, head, x_t, x0, odds, p_x, p_x0, law, valid) -> Tensor:
-    """Divergence/r_x for each row of a chunk, in float64 from one pass over its logits; law None is uniform."""
-    logits = features if head is None else head(features)
-    logits = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
-    if valid is not None:
-        logits = torch.where(valid, logits, LOG_ZERO)
-    theta, size = logits.softmax(-1), logits.shape[-1]
-    at_x, at_x0 = (theta.gather(-1, i.clamp_max(size - 1).unsqueeze(-1)).squeeze(-1).double() for i in (x_t, x0))
-    at_x = torch.where(x_t < size, at_x, 0.0)  # a state that noise added is no category
-    o = odds.to(theta.dtype).unsqueeze(-1)
-    if law is None:
-        scaled = theta * (o * size)
-        inplace = not (torch.is_grad_enabled() and scaled.requires_grad)
-        total = (scaled.log1p_().sum(-1).double() if inplace else scaled.log1p().sum(-1, dtype=torch.float64)) / size
-    else:
-        scaled = theta * o / torch.where(law > 0, law, 1.0)
-        total = (scaled.log1p() * law).sum(-1, dtype=torch.float64)
-    tiny = torch.finfo(torch.float64).tiny
-    share_x, share_x0 = (  # p_y log(H_y/p_y) at x_t and x_0
-        p * torch.log1p(odds * at / torch.where(p > 0, p, 1.0)) for p, at in ((p_x, at_x), (p_x0, at_x0))
-    )
-    same = x_t == x0
-    h_x, h_x0 = p_x + odds * at_x, p_x0 + odds * at_x0
-    g, g_x0 = p_x + torch.where(same, odds, 0.0), p_x0 + odds
-    own = torch.where(same, 0.0, share_x0 + g_x0 * (g_x0.log() - h_x0.clamp_min(tiny).log()))
-    h_x, g = h_x.clamp_min(tiny), g.clamp_min(tiny)
-    rest = 1 + odds - g
-    return (1 + odds - h_x) / h_x + (rest * (h_x.log() - g.log() - 1) + share_x - total + own) / g
 
 
 @closed_form.register(Thinning, Remaining)

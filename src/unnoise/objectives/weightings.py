@@ -55,6 +55,7 @@ from unnoise.predictions import (
     ProductPrediction,
     RawPosterior,
 )
+from unnoise.predictions.linear_heads import chosen_log_prob
 from unnoise.processes import Process
 from unnoise.processes.finite import at
 from unnoise.schedules import Schedule
@@ -310,6 +311,9 @@ class CrossEntropy(Weighting):
         moves = process.movable(prediction.x_t)
         if process.absorbing:
             posterior = prediction.to(Posterior)
+            streamed = chosen_log_prob(posterior, x0, moves)
+            if streamed is not None:
+                return sum_coordinates(-streamed)
             if not visits_all(x0, process.space.size):
                 own = -posterior.log_prob(x0, moves)
                 return sum_coordinates(torch.zeros(x0.shape, dtype=own.dtype, device=x0.device).masked_scatter(moves, own))

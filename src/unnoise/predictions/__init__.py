@@ -9,6 +9,7 @@ from unnoise.predictions.energy import Energy, difference_kind
 from unnoise.predictions.finite import FinitePrediction, Posterior, Rates, Ratio, RawPosterior, Transition
 from unnoise.predictions.from_marginal import FromMarginal
 from unnoise.predictions.kinds import Kinds, admitted_kinds, default_kind, resolve_kinds
+from unnoise.predictions.linear_heads import LinearHead, linear_weights
 from unnoise.predictions.product import ProductPrediction
 from unnoise.predictions.registry import register_kind
 
@@ -24,6 +25,7 @@ __all__ = [
     "InexactConversion",
     "Intensity",
     "Kinds",
+    "LinearHead",
     "Mean",
     "Noise",
     "Posterior",
@@ -42,6 +44,7 @@ __all__ = [
     "combine_leaf",
     "default_kind",
     "difference_kind",
+    "linear_weights",
     "register_kind",
     "resolve_kinds",
     "tilt",
