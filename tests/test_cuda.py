@@ -297,7 +297,7 @@ def share_that_differs(here: torch.Tensor, there: torch.Tensor) -> float:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize("groups, rows, states, size", [(1, 50_000, 256, 256), (1, 9_999, 33, 32), (20, 333, 17, 17)])
 def test_pushed_draws_are_those_of_the_host(groups, rows, states, size, dtype):
-    """Up to numbers at rounded edges, 1 in 10^5; some rows are so unlikely that float32 does not hold their weights."""
+    """Up to numbers at rounded edges, 1 in 10^4 at most; of some rows float32 does not hold the weights."""
     tables, x, u = tables_of(groups, states, size), torch.randint(states, (groups, rows)), torch.rand(groups, rows).double()
     tables.push[:, 1:, 0] = 0.0
     tables.evidence[:, :, 0] = 0.0
@@ -306,8 +306,8 @@ def test_pushed_draws_are_those_of_the_host(groups, rows, states, size, dtype):
     there = pushed.PushedTables(tables.push.cuda(), tables.evidence.cuda())
     assert pushed_fused.available(logits.cuda(), there.evidence)
     found = pushed.draw(there, logits.cuda(), x.cuda(), u.cuda(), readable=False)
-    assert share_that_differs(pushed.draw(tables, logits, x, u), found) <= 1e-5
-    assert share_that_differs(pushed.draw(tables, logits.double(), x, u), found) <= 1e-5
+    assert share_that_differs(pushed.draw(tables, logits, x, u), found) <= 1e-4
+    assert share_that_differs(pushed.draw(tables, logits.double(), x, u), found) <= 1e-4
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
@@ -326,8 +326,8 @@ def test_raised_draws_are_those_of_the_host(rows, size, states, laws, dtype):
     logits = (3 * torch.randn(rows, size)).to(dtype)
     assert raised_fused.available(logits.cuda())
     found = torch.where(there.may_move(), raised.draw(logits.cuda(), there), there.x)
-    assert share_that_differs(raised.draw(logits, known), found) <= 1e-5
-    assert share_that_differs(raised.draw(logits.double(), known), found) <= 1e-5
+    assert share_that_differs(raised.draw(logits, known), found) <= 1e-4
+    assert share_that_differs(raised.draw(logits.double(), known), found) <= 1e-4
 
 
 def test_a_uniform_step_needs_little_memory():

@@ -46,6 +46,14 @@ def test_training_throughput():
     assert found["examples_per_second"] > 0 and 0.2 < found["ratio"] < 5
 
 
+def test_reverse_steps():
+    _, *found = json.loads(printed("reverse_steps.py", "--device=cpu", "--steps=16", "--json"))
+    assert [row["setting"].split(",")[0] for row in found] == ["ordinal", "uniform"]
+    for row in found:
+        assert row["share of draws that differ"] < 1e-3 and row["as it is, GB"] < 0.4 * row["by probabilities, GB"]
+        assert row["as it is, ms"] < 0.7 * row["by probabilities, ms"]
+
+
 def test_step_overhead():
     found = json.loads(printed("step_overhead.py", "--steps=3", "--turns=2", "--json"))
     assert set(found) == {"numbers", "masking", "perceptron"}

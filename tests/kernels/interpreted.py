@@ -3,6 +3,8 @@
 Prints one line for each case: its name, how many of its draws differ, and how many there are.
 """
 
+from dataclasses import replace
+
 import torch
 from test_pushed import inputs, matrices
 from test_raised import case
@@ -36,7 +38,25 @@ def far(logits: torch.Tensor, tables: pushed.PushedTables, rows: slice) -> None:
     tables.evidence[:, :, 0] = 0.0
 
 
+def even(count: int) -> torch.Tensor:
+    return (torch.arange(count, dtype=torch.float64) + 0.5) / count
+
+
+def laws_of_one_row(count: int = 2**14) -> None:
+    """Numbers laid evenly over (0, 1): each finds what the law in float64 has there, but for some 1e-5 of them."""
+    tables, (logits, x, _) = matrices(1, 16, 16), inputs(1, 1, 16, 16)
+    weights = tables.weights(logits.double(), x).cumsum(-1)
+    exact = torch.searchsorted(weights, weights[:, -1:] * even(count), right=True)
+    many = logits.expand(1, count, -1), x.expand(1, count), even(count).unsqueeze(0)
+    told("pushed, the law", pushed_fused.draw(tables, *many, pushed.LOW, pushed.LEAST), exact)
+    logits, known = case(1, 100, 100, 1)
+    logits, known = logits.expand(512, -1), known[torch.zeros(512, dtype=torch.int64)]
+    known = replace(known, u=even(512), near=torch.ones(512, dtype=torch.float64))
+    told("raised, the law", raised_fused.draw(logits, known, raised.SLACK), raised.draw(logits.double(), known))
+
+
 def main() -> None:
+    laws_of_one_row()
     for name, (groups, rows, states, size, dtype) in PUSHED.items():
         tables, (logits, x, u) = matrices(groups, states, size), inputs(groups, rows, states, size, dtype)
         limits = pushed.LOW, pushed.LEAST

@@ -20,4 +20,4 @@ def test_fused_kernels_draw_what_plain_ones_do():
     run = subprocess.run([sys.executable, HERE / "interpreted.py"], env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     lines = run.stdout.splitlines()
-    assert len(lines) == 17 and all(": 0 of " in line for line in lines), run.stdout
+    assert len(lines) == 19 and all(": 0 of " in line for line in lines), run.stdout

@@ -1,8 +1,15 @@
-"""`pushed.draw` for accelerators: softmax and product by torch, the rest in one kernel, and what float32 lost in another.
+"""`pushed.draw` for accelerators: one kernel from the logits to the categories, and one for what float32 lost.
 
-The first kernel reads each row of Q_{s|0} theta once, multiplies it by its row of the evidence, which the cache holds, sums
-in float64 and finds the category.  Rows whose total is low get -1, and a second one, of few programs that look through the
-answers, draws those again in float64 from the logits themselves: the host never learns which.
+A program takes some rows.  It reads their logits, exponentials of which it multiplies with Q_{s|0}, multiplies the products
+by the rows' evidence, sums them by blocks and finds the category (`inversion`): beside the logits nothing of their size is
+read, and only the categories are written.
+
+The product runs on units that multiply bfloat16 and add in float32.  Each factor is split in two, a = a' + a'', of 8 binary
+digits each, and a b is a'b' + a'b'' + a''b' with a relative error of 1.2e-5 at most: where all terms are positive, of the
+probabilities too.  (At 256 states the law is off by 1e-6 in the mean in total variation, and by 4e-6 at most.)
+
+Rows whose total is low get -1, and a second kernel, of few programs that look through the answers, draws those again in
+float64 from the logits themselves: the host never learns which.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -11,14 +18,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unnoise.kernels.inversion import width
+
 try:
     import triton
     import triton.language as tl
 except ImportError:  # CPU installations of torch come without it
     triton = None
 
-MOST_STATES = 4096  # a row is held at once
-ENTRIES = 1024  # of a program
+MOST_STATES = 1024  # a program holds whole rows
+ENTRIES = 2**14  # of them: 64 rows of 256 states
+STEP, WARPS = 32, 8  # categories multiplied at once
 PROGRAMS, LOOKED_AT = 1024, 64  # that look through the answers, and how many of them at once
 
 
@@ -42,24 +52,46 @@ if triton is not None:
 
     @triton.jit
     def _draw(
-        prior, evidence, x, u, out, total, per, low, states: tl.constexpr, SHARED: tl.constexpr, ROWS: tl.constexpr,
-        STATES: tl.constexpr,
+        logits, high, low, evidence, x, u, out, per, least, size: tl.constexpr, states: tl.constexpr, SHARED: tl.constexpr,
+        SIZE: tl.constexpr, STATES: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr,
+        FACTOR: tl.constexpr,
     ):  # fmt: skip
-        row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-        y = tl.arange(0, STATES)
-        inside = row < total
-        here = tl.load(x + row, mask=inside, other=0)
-        if not SHARED:
-            here += row // per * states
-        seen = inside[:, None] & (y < states)[None, :]
-        weight = tl.load(prior + row[:, None] * states + y[None, :], mask=seen, other=0.0)
-        weight *= tl.load(evidence + here[:, None] * states + y[None, :], mask=seen, other=0.0)
-        weight = weight.to(tl.float64)
-        cumulative = tl.cumsum(weight, 1)
+        group, place = tl.program_id(1).to(tl.int64), tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+        row, inside, y, a = group * per + place, place < per, tl.arange(0, STATES), tl.arange(0, SIZE)
+        if SHARED:
+            group *= 0
+        own = logits + row[:, None] * size
+        every = tl.load(own + a[None, :], mask=inside[:, None] & (a < size)[None, :], other=float("-inf"))
+        peak = tl.where(inside, tl.max(every.to(tl.float32), 1), 0.0)
+        weight = tl.zeros((ROWS, STATES), tl.float32)
+        for first in range(0, SIZE, STEP):
+            c = first + tl.arange(0, STEP)
+            seen = tl.load(own + c[None, :], mask=inside[:, None] & (c < size)[None, :], other=float("-inf"))
+            theta = tl.exp(seen.to(tl.float32) - peak[:, None])
+            main = theta.to(tl.bfloat16)
+            rest = (theta - main.to(tl.float32)).to(tl.bfloat16).to(FACTOR)
+            main = main.to(FACTOR)
+            column = (group * SIZE + c[:, None]) * STATES + y[None, :]
+            push, small = tl.load(high + column).to(FACTOR), tl.load(low + column).to(FACTOR)
+            weight = tl.dot(main, small, weight)
+            weight = tl.dot(rest, push, weight)
+            weight = tl.dot(main, push, weight)
+        here = group * states + tl.load(x + row, mask=inside, other=0)
+        weight *= tl.load(evidence + here[:, None] * STATES + y[None, :])
+        blocks = tl.reshape(weight, (ROWS, STATES // BLOCK, BLOCK))
+        mass = tl.sum(blocks, 2).to(tl.float64)
+        cumulative, number = tl.cumsum(mass, 1), tl.arange(0, STATES // BLOCK)[None, :]
         whole = tl.max(cumulative, 1)
         target = tl.load(u + row, mask=inside, other=0.5) * whole
-        place = first_place(cumulative > target[:, None], weight, y[None, :], 1)
-        tl.store(out + row, tl.where(whole > low, place, -1).to(tl.int64), mask=inside)
+        block = first_place(cumulative > target[:, None], mass, number, 1)
+        chosen = number == block[:, None]
+        before = tl.sum(tl.where(chosen, cumulative - mass, 0.0), 1)
+        share = (target - before) / tl.sum(tl.where(chosen, mass, 0.0), 1)
+        part = tl.sum(tl.where(chosen[:, :, None], blocks, 0.0), 1).to(tl.float64)
+        cumulative = tl.cumsum(part, 1)
+        sought = share * tl.max(cumulative, 1)
+        found = block * BLOCK + first_place(cumulative > sought[:, None], part, tl.arange(0, BLOCK)[None, :], 1)
+        tl.store(out + row, tl.where(whole > least, found, -1).to(tl.int64), mask=inside)
 
     @triton.jit
     def _draw_again(
@@ -97,19 +129,33 @@ if triton is not None:
             start += tl.num_programs(0) * ROWS
 
 
+def at_least_16(size: int) -> int:
+    """The next power of two, as units for products want it."""
+    return max(16, triton.next_power_of_2(size))
+
+
+def split(push: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Q_{s|0} by categories in two halves, and the evidence in float32, filled with zeros to powers of two."""
+    states, size = push.shape[1:]
+    more, wider = at_least_16(size) - size, at_least_16(states) - states
+    push = torch.nn.functional.pad(push.mT, (0, wider, 0, more)).contiguous()
+    high = push.bfloat16()
+    evidence = torch.nn.functional.pad(evidence.float(), (0, wider)).contiguous()
+    return high, (push - high.double()).bfloat16(), evidence
+
+
 def draw(tables: Any, logits: Tensor, x: Tensor, u: Tensor, low: float, least: float) -> Tensor:
     """`pushed.draw`, of logits that are not float64."""
-    per, (states, size) = x.shape[-1], tables.push.shape[1:]
-    with torch.autocast(logits.device.type, enabled=False):
-        prior = logits.softmax(-1, dtype=torch.float32) @ tables.single.push.mT
+    (groups, per), (states, size) = x.shape, tables.push.shape[1:]
     logits, x, u, out = logits.contiguous(), x.contiguous(), u.contiguous(), torch.empty_like(x)
-    total, wide = x.numel(), triton.next_power_of_2(states)
-    rows = max(1, ENTRIES // wide)
-    options = {"states": states, "SHARED": len(tables.push) == 1, "STATES": wide}
-    again = {"least": least, "size": size, "SIZE": triton.next_power_of_2(size), "ROWS": LOOKED_AT}
+    wide, total = at_least_16(states), x.numel()
+    sizes = {"size": size, "states": states, "SIZE": at_least_16(size), "STATES": wide, "SHARED": len(tables.push) == 1}
+    rows = max(16, min(64, ENTRIES // wide))
     with on(logits.device):
-        grid, own = (-(-total // rows),), (x, u, out, total, per)
-        _draw[grid](prior, tables.single.evidence, *own, low, ROWS=rows, **options)
+        options = {"ROWS": rows, "STEP": min(STEP, sizes["SIZE"]), "BLOCK": width(wide), "num_warps": WARPS, "num_stages": 2}
+        options["FACTOR"] = tl.bfloat16 if logits.is_cuda else tl.float32  # an interpreter multiplies no bfloat16
+        _draw[(-(-per // rows), groups)](logits, *tables.halves, x, u, out, per, low, **sizes, **options)
         grid = (min(PROGRAMS, -(-total // LOOKED_AT)),)
-        _draw_again[grid](logits, tables.push, tables.evidence, *own, **again, **options)
+        own = tables.push, tables.evidence, x, u, out, total, per
+        _draw_again[grid](logits, *own, least=least, ROWS=LOOKED_AT, **sizes)
     return out

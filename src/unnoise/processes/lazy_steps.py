@@ -1,11 +1,11 @@
 """Reverse steps whose probabilities are worked out only when asked for: to draw, less will do.
 
-    PushedStep    kernels that are matrices: softmax, a product with Q_{s|0}, and one pass (`kernels.pushed`)
+    PushedStep    kernels that are matrices: a product with Q_{s|0}, the evidence, a draw (`kernels.pushed`)
     RaisedStep    rank-one noise: only coordinates that can move are asked for logits (`kernels.raised`)
 
 Logits are made by chunks of coordinates and forgotten, so nothing of the size [batch, *shape, categories] stands in memory
 unless the network made it.  A draw falls on the category that the probabilities would give for the same uniform number, but
-for numbers as close to an edge as rounding: in float32 a share of some 1e-6 of all draws.
+for numbers as close to an edge as rounding: in float32 a share of some 1e-5 of all draws.
 """
 
 from collections.abc import Iterator
