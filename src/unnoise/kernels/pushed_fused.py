@@ -28,12 +28,14 @@ except ImportError:  # CPU installations of torch come without it
 
 MOST_STATES = 1024  # a program holds whole rows
 ENTRIES = 2**14  # of them: 64 rows of 256 states
-STEP, WARPS = 32, 8  # categories multiplied at once
+STEPS, WARPS = 2**14, 8  # entries of a matrix multiplied at once
 PROGRAMS, LOOKED_AT = 1024, 64  # that look through the answers, and how many of them at once
 
 
 def available(logits: Tensor, evidence: Tensor) -> bool:
-    return triton is not None and logits.is_cuda and evidence.shape[-1] <= MOST_STATES
+    if triton is None or not logits.is_cuda or evidence.shape[-1] > MOST_STATES:
+        return False
+    return torch.cuda.get_device_capability(logits.device) >= (8, 0)  # which multiplies bfloat16
 
 
 def on(device: torch.device) -> AbstractContextManager[Any]:
@@ -56,7 +58,8 @@ if triton is not None:
         SIZE: tl.constexpr, STATES: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr,
         FACTOR: tl.constexpr,
     ):  # fmt: skip
-        group, place = tl.program_id(1).to(tl.int64), tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+        tiles = tl.cdiv(per, ROWS)
+        group, place = (tl.program_id(0) // tiles).to(tl.int64), tl.program_id(0) % tiles * ROWS + tl.arange(0, ROWS)
         row, inside, y, a = group * per + place, place < per, tl.arange(0, STATES), tl.arange(0, SIZE)
         if SHARED:
             group *= 0
@@ -152,9 +155,12 @@ def draw(tables: Any, logits: Tensor, x: Tensor, u: Tensor, low: float, least: f
     sizes = {"size": size, "states": states, "SIZE": at_least_16(size), "STATES": wide, "SHARED": len(tables.push) == 1}
     rows = max(16, min(64, ENTRIES // wide))
     with on(logits.device):
-        options = {"ROWS": rows, "STEP": min(STEP, sizes["SIZE"]), "BLOCK": width(wide), "num_warps": WARPS, "num_stages": 2}
-        options["FACTOR"] = tl.bfloat16 if logits.is_cuda else tl.float32  # an interpreter multiplies no bfloat16
-        _draw[(-(-per // rows), groups)](logits, *tables.halves, x, u, out, per, low, **sizes, **options)
+        options = {"ROWS": rows, "STEP": min(32, STEPS // wide, sizes["SIZE"]), "BLOCK": width(wide), "num_warps": WARPS}
+        options |= {
+            "FACTOR": tl.bfloat16 if logits.is_cuda else tl.float32,
+            "num_stages": 2,
+        }  # interpreters have no bfloat16
+        _draw[(-(-per // rows) * groups,)](logits, *tables.halves, x, u, out, per, low, **sizes, **options)
         grid = (min(PROGRAMS, -(-total // LOOKED_AT)),)
         own = tables.push, tables.evidence, x, u, out, total, per
         _draw_again[grid](logits, *own, least=least, ROWS=LOOKED_AT, **sizes)
