@@ -5,6 +5,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import unnoise as un
+from unnoise.kernels import pushed, pushed_fused, raised, raised_fused
 from unnoise.kernels.head import head_terms, plain_terms
 from unnoise.kernels.head_chunks import ChunkPlan
 from unnoise.networks import SequenceTransformer, SequenceTransformerConfig
@@ -35,6 +36,7 @@ from unnoise.samplers import (
     Uniformization,
     UniPC,
     captured,
+    half_precision,
     remasking,
     sample,
 )
@@ -88,6 +90,9 @@ def denoiser_of(kind: str) -> un.Denoiser:
         return un.Denoiser(Categories(), un.Masking(SIZE, (24,)))
     if kind == "uniform":
         return un.Denoiser(Categories(), un.Uniform(SIZE, (24,), beta))
+    if kind == "ordinal":
+        rates = un.rate_matrices.nearest_neighbour(SIZE)
+        return un.Denoiser(Categories(), un.RateMatrix(rates, (24,), un.schedules.Cosine(), method="eigen"))
     if kind == "mixed":
         product = un.Product(x=un.Gaussian((WIDTH,), beta), c=un.Uniform(SIZE, (24,), beta))
         return un.Denoiser(Both(), product, {"x": un.Clean})
@@ -111,6 +116,8 @@ GRID = {
     "generic": ("Clean", FromGenerator()),
     "reveal": ("masking", Reveal()),
     "ancestral masking": ("masking", Ancestral()),
+    "ancestral uniform": ("uniform", Ancestral()),
+    "ancestral ordinal": ("ordinal", Ancestral()),
     "remasking": ("masking", Remasking(remasking.Rate(2.0))),
     "routed": ("masking", Routed()),
     "euler": ("uniform", Euler()),
@@ -236,7 +243,7 @@ def test_no_step_waits_for_the_device(name):
     kind, sampler = GRID[name]
     denoiser = denoiser_of(kind).cuda()
     sample(denoiser, sampler=sampler, **OPTIONS)  # kernels are compiled
-    forward = "features" if kind in ("masking", "uniform") else "forward"
+    forward = "features" if kind in ("masking", "uniform", "ordinal") else "forward"
     inner = getattr(denoiser.network, forward)
 
     def watched(*arguments, **more):
@@ -276,6 +283,76 @@ def test_a_captured_run_draws_the_same_samples(name):
         plain, told = sample(denoiser, first=first, sampler=sampler, **OPTIONS)
         close(plain, again)
         assert info.calls == told.calls
+
+
+def tables_of(groups: int, states: int, size: int) -> pushed.PushedTables:
+    push, evidence = (
+        torch.rand(groups, states, n, dtype=torch.float64).pow(8) + torch.eye(states, n) for n in (size, states)
+    )
+    evidence = torch.where(evidence < 0.01, 0.0, evidence)
+    return pushed.PushedTables(push / push.sum(1, keepdim=True), evidence / evidence.sum(1, keepdim=True))
+
+
+def share_that_differs(here: torch.Tensor, there: torch.Tensor) -> float:
+    return float((here != there.cpu()).double().mean())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("groups, rows, states, size", [(1, 50_000, 256, 256), (1, 9_999, 33, 32), (20, 333, 17, 17)])
+def test_pushed_draws_are_those_of_the_host(groups, rows, states, size, dtype):
+    """Up to numbers at rounded edges, 1 in 10^4 at most; of some rows float32 does not hold the weights."""
+    tables, x, u = tables_of(groups, states, size), torch.randint(states, (groups, rows)), torch.rand(groups, rows).double()
+    tables.push[:, 1:, 0] = 0.0
+    tables.evidence[:, :, 0] = 0.0
+    logits = (3 * torch.randn(groups, rows, size)).to(dtype)
+    logits[:, ::97, 0] = 120.0
+    there = pushed.PushedTables(tables.push.cuda(), tables.evidence.cuda())
+    assert pushed_fused.available(logits.cuda(), there.evidence)
+    found = pushed.draw(there, logits.cuda(), x.cuda(), u.cuda(), readable=False)
+    assert share_that_differs(pushed.draw(tables, logits, x, u), found) <= 1e-4
+    assert share_that_differs(pushed.draw(tables, logits.double(), x, u), found) <= 1e-4
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("rows, size, states, laws", [(20_000, 27, 27, 1), (2_000, 3001, 3002, 3), (200, 50_257, 50_257, 1)])
+def test_raised_draws_are_those_of_the_host(rows, size, states, laws, dtype):
+    fresh = torch.rand(laws, states, dtype=torch.float64)
+    alpha, u, which = torch.rand(rows).double(), torch.rand(rows).double(), torch.randint(laws, (rows,))
+    x, fresh, gain = (
+        torch.randint(states, (rows,)),
+        fresh / fresh.sum(-1, keepdim=True),
+        5 * states * torch.rand(rows).double(),
+    )
+    noised = (1 - alpha) * fresh[which, x]
+    known = raised.Raised(x, alpha, 1 - alpha, gain, (1 - noised) / (1 + gain * noised), u, which, fresh)
+    there = raised.Raised(**{name: value.cuda() for name, value in vars(known).items()})
+    logits = (3 * torch.randn(rows, size)).to(dtype)
+    assert raised_fused.available(logits.cuda())
+    found = torch.where(there.may_move(), raised.draw(logits.cuda(), there), there.x)
+    assert share_that_differs(raised.draw(logits, known), found) <= 1e-4
+    assert share_that_differs(raised.draw(logits.double(), known), found) <= 1e-4
+
+
+def test_a_uniform_step_needs_little_memory():
+    """4096 tokens of 50,257 categories: their logits in float32 alone would be 0.8 GB, in float64 1.6."""
+    process, head = un.Uniform(50_257, (1024,)), torch.nn.Linear(64, 50_257).cuda()
+    x, features = torch.randint(50_257, (4, 1024), device="cuda"), torch.randn(4, 1024, 64, device="cuda")
+    noise = NoiseSource(0, 4, "cuda")
+    with torch.no_grad():
+        un.Posterior.of_features(features, head, process, x, 0.5).step(0.49).draw(noise)
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        un.Posterior.of_features(features, head, process, x, 0.5).step(0.49).draw(noise)
+    assert torch.cuda.max_memory_allocated() - before < 0.7e9
+
+
+@pytest.mark.parametrize("kind", ["ordinal", "uniform", "Velocity"])
+def test_half_precision_is_recorded_like_any_network(kind):
+    denoiser = half_precision(denoiser_of(kind).cuda())
+    plain, _ = sample(denoiser, **OPTIONS)
+    for _ in range(2):
+        again, _ = sample(captured(denoiser), **OPTIONS)
+        close(plain, again)
 
 
 def test_likelihoods_are_the_same_on_both_devices():

@@ -1,1 +1,1 @@
-"""Fused accelerator paths, each with a plain reference elsewhere that tests run."""
+"""Fused accelerator paths, each with a plain reference that tests run: elsewhere, or beside it."""

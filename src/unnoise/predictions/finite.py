@@ -202,22 +202,33 @@ class Posterior(_CleanLaw):
         return self._checked(features if self.head is None else self.head(features))
 
     def _checked(self, logits: Tensor) -> Tensor:
+        logits = self._of_size(logits)
+        return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+
+    def _of_size(self, logits: Tensor) -> Tensor:
         if logits.shape[-1] != self.process.space.size:
             raise ValueError(
                 f"the head returned {logits.shape[-1]} logits per coordinate; expected {self.process.space.size}, "
                 f"one per category (MASK is none)"
             )
+        return logits
+
+    def logits_at(self, index: Int[Tensor, "chosen"] | slice) -> Float[Tensor, "chosen size"]:
+        """The logits of some coordinates, by their position in the flattened [batch, *shape]: the head sees no others."""
+        logits = self.output_at(index)
         return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
 
-    def logits_at(self, index: Int[Tensor, "chosen"]) -> Float[Tensor, "chosen size"]:
-        """The logits of some coordinates, by their position in the flattened [batch, *shape]: the head sees no others."""
+    def output_at(self, index: Int[Tensor, "chosen"] | slice) -> Float[Tensor, "chosen size"]:
+        """The same in the precision in which the network returns them."""
         features = self.features.flatten(0, self.x_t.ndim - 1)[index]
-        logits = self._checked(features if self.head is None else self.head(features))
+        logits = self._of_size(features if self.head is None else self.head(features))
         valid = self.process.space.valid(logits.device)
         if valid is None:
             return logits
+        if isinstance(index, slice):
+            index = torch.arange(self.x_t.numel(), device=logits.device)[index]
         own = valid.reshape(-1, valid.shape[-1])[index % self.process.space.dimension]
-        return torch.where(own, logits, LOG_ZERO)
+        return torch.where(own, logits, torch.finfo(logits.dtype).min if logits.dtype is torch.float16 else LOG_ZERO)
 
     @property
     def logits_dtype(self) -> torch.dtype:
@@ -238,6 +249,9 @@ class Posterior(_CleanLaw):
 
     def log_theta(self) -> Float[Tensor, "batch *shape size"]:
         return self.process.carry_over(self.x_t, self._log_softmax(self._logits()))
+
+    def step(self, s: Clock) -> Law:
+        return self.process.lazy_reverse_step(self.x_t, self, s, self.t)
 
     def log_prob_given_all(self, x0: Int[Tensor, "batch *shape"]) -> Float[Tensor, "batch *shape"]:
         """log q(x_0^k | all of x_t) in one pass over the logits and the evidence."""

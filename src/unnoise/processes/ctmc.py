@@ -155,6 +155,9 @@ class RateMatrix(TimeScaled):
         """With more coordinates than states it is cheaper to form the kernel of a row once."""
         return not self.schedule.shape and self.space.dimension > self.state_space.size
 
+    def _forms_kernels(self, x_t: Tensor, s: Clock, t: Clock) -> bool:
+        return not self.schedule.shape and super()._forms_kernels(x_t, s, t)
+
     def log_evidence(self, x_t: Tensor, s: Clock | None, t: Clock) -> Float[Tensor, "batch *shape size"]:
         if self._shares_kernel():
             return super().log_evidence(x_t, s, t)

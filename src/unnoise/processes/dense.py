@@ -11,12 +11,15 @@ from torch import Tensor, nn
 
 from unnoise.checks import may_read
 from unnoise.generators.local import without_self
+from unnoise.kernels.pushed import PushedTables
 from unnoise.laws import LOG_ZERO, TINY, Categorical, Law, log_coefficient, log_of, rows_of
-from unnoise.processes.finite import FiniteProcess, float_dtype
+from unnoise.processes.finite import CleanLogits, FiniteProcess, float_dtype
+from unnoise.processes.lazy_steps import PushedStep, library_s_own
 from unnoise.schedules import Schedule
 from unnoise.shapes import Clock, Float
 
 LARGEST_INVERSE = 1e12
+MOST_STATES = 4096  # of matrices that are formed to draw a step
 
 
 class DenseProcess(FiniteProcess):
@@ -83,6 +86,30 @@ class DenseProcess(FiniteProcess):
         for factor in self.factors(*self._at(log_v[..., 0], s, t)):
             v = v @ (factor[0] if len(factor) == 1 else factor).mT
         return log_of(v.reshape(log_v.shape)).to(log_v.dtype)
+
+    def lazy_reverse_step(self, x_t: Tensor, theta: CleanLogits, s: Clock, t: Clock) -> Categorical:
+        if self._forms_kernels(x_t, s, t) and library_s_own(self, "reverse_step", "log_push", "log_evidence", "carry_over"):
+            return PushedStep(self, x_t, theta, s, t)
+        return super().lazy_reverse_step(x_t, theta, s, t)
+
+    def _forms_kernels(self, x_t: Tensor, s: Clock, t: Clock) -> bool:
+        """Whether a matrix serves more coordinates than it has columns, so that to form it costs less than to apply it."""
+        early, late = self._at(x_t, s, t)
+        shared = early is not None and len(early) == len(late) == 1
+        return self.state_space.size < min((x_t if shared else x_t[:1]).numel(), MOST_STATES)
+
+    def step_tables(self, x_t: Tensor, s: Clock, t: Clock) -> PushedTables:
+        """Q_{s|0} from the categories, and Q_{t|s}: for all rows, or a pair for each."""
+        push, evidence = (self._whole(*self._at(x_t, *pair)) for pair in ((None, s), (s, t)))
+        groups = max(len(push), len(evidence))
+        push, evidence = (matrix.expand(groups, -1, -1) for matrix in (push[..., : self.space.size], evidence))
+        return PushedTables(push, evidence)
+
+    def _whole(self, s: Tensor | None, t: Tensor) -> Float[Tensor, "batch size size"]:
+        whole, *later = self.factors(s, t)
+        for factor in later:
+            whole = factor @ whole
+        return whole
 
     def log_rates_into(self, x: Tensor, t: Clock) -> Float[Tensor, "batch *shape size"]:
         return without_self(rows_of(self.log_rates(self.times(t, x)), x).to(float_dtype(t)), x)

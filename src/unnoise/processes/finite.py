@@ -17,6 +17,8 @@ implies, and R(y, x) the rate x -> y (row = destination),
 The source y of a reverse jump is what one conditions on (the print of eq:seq-reverse-posterior has the target).
 """
 
+from typing import Protocol, runtime_checkable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -41,6 +43,15 @@ def float_dtype(t: Clock) -> torch.dtype:
 
 def at(log_values: Float[Tensor, "*batch size"], x: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch 1"]:
     return log_values.gather(-1, x.unsqueeze(-1))
+
+
+@runtime_checkable
+class CleanLogits(Protocol):
+    """A clean law of each coordinate, with logits that are made where they are asked for."""
+
+    def log_theta(self) -> Float[Tensor, "batch *shape size"]: ...
+
+    def output_at(self, index: Int[Tensor, "chosen"] | slice) -> Float[Tensor, "chosen size"]: ...
 
 
 class FiniteProcess(Process):
@@ -109,6 +120,10 @@ class FiniteProcess(Process):
         """q(x_t | x_s) (Q_s theta)(x_s), normalised (eq:reversal-x0-cond-disc; exact for leave-one-out theta)."""
         ordered(self.times(s, x_t, "s"), self.times(t, x_t))
         return Categorical.normalised(self.log_evidence(x_t, s, t) + self.log_push(self.widen(log_theta), None, s))
+
+    def lazy_reverse_step(self, x_t: Tensor, theta: CleanLogits, s: Clock, t: Clock) -> Categorical:
+        """The same law of a theta that is still to be worked out: what it is drawn by may need less of it."""
+        return self.reverse_step(x_t, theta.log_theta(), s, t)
 
     def step_from_ratio(self, x_t: Tensor, log_ratio: Tensor, s: Clock, t: Clock) -> tuple[Categorical, Tensor] | None:
         """q(x_t | x_s) (Q_{t|s}^-1 q_t)(x_s), normalised: the reverse kernel of one coordinate from log q_t(y)/q_t(x_t), and

@@ -18,16 +18,18 @@ from torch import Tensor
 
 from unnoise.checks import may_read, ordered
 from unnoise.generators.local import without_self
+from unnoise.kernels.raised import Raised
 from unnoise.laws import LOG_ZERO, Categorical, Law, finite_or_inf, log_coefficient, sum_coordinates
 from unnoise.noise import NoiseSource
 from unnoise.processes.base import valid_schedule
-from unnoise.processes.finite import FiniteProcess, float_dtype, log_minus, log_mix
+from unnoise.processes.finite import CleanLogits, FiniteProcess, float_dtype, log_minus, log_mix
+from unnoise.processes.lazy_steps import RaisedStep, library_s_own
 from unnoise.processes.noise_laws import NoiseLaw
 from unnoise.schedules import Linear, Schedule
 from unnoise.shapes import Clock, Float, Tree
 from unnoise.spaces import Finite
 
-LEAST = -700.0  # below it a logarithm is that of nothing
+LEAST, LARGEST = -700.0, 700.0  # below it a logarithm is that of nothing, beyond it of what no float holds
 
 
 def check_fit(schedule: Schedule, space: Finite) -> Schedule:
@@ -111,6 +113,33 @@ class RankOne(FiniteProcess):
         elsewhere = self.log_fresh_at(x_t, s, t, torch.float64)
         bonus = torch.logaddexp(keep.expand_as(elsewhere), elsewhere) - elsewhere
         return Categorical.normalised(log_prior.scatter_add(-1, x_t.unsqueeze(-1), bonus.to(log_prior.dtype).unsqueeze(-1)))
+
+    def lazy_reverse_step(self, x_t: Tensor, theta: CleanLogits, s: Clock, t: Clock) -> Categorical:
+        if self.absorbing or not library_s_own(self, "reverse_step", "log_push", "carry_over"):
+            return super().lazy_reverse_step(x_t, theta, s, t)
+        return RaisedStep(self, x_t, theta, s, t)
+
+    def raised(self, x_t: Tensor, s: Clock, t: Clock, u: Float[Tensor, "coordinates"]) -> Raised:
+        """The same law as `reverse_step`, but for theta: by its parts, coordinate by coordinate."""
+        alpha, _ = self.log_coefficients(x_t, None, s, torch.float64)
+        keep, _ = self.log_coefficients(x_t, s, t, torch.float64)
+        late, early = self.log_fresh_at(x_t, s, t, torch.float64), self.log_fresh_at(x_t, None, s, torch.float64)
+        near = (late - torch.logaddexp(late, keep + early)).exp() * -torch.expm1(early.clamp_max(0.0))
+        near = torch.where(late > LOG_ZERO / 2, near, 0.0)  # what noise never draws gives x_0 away: it stays
+        gain = torch.where(near > 0, (keep - late).clamp_max(LARGEST).exp(), 0.0)
+        fresh, which, scale = self.fresh_parts(x_t, s)
+        own = {"x": x_t, "alpha": alpha.exp(), "scale": scale, "gain": gain, "near": near}
+        parts = {name: part.expand(x_t.shape).flatten() for name, part in own.items()}
+        return Raised(**parts, u=u, which=which, fresh=fresh)
+
+    def fresh_parts(self, x_t: Tensor, s: Clock) -> tuple[Tensor, Tensor, Tensor]:
+        """f_{s|0} as laws [laws, states], which of them is each coordinate's, and a factor, all float64."""
+        times = self.times(s, x_t, "s")
+        same = times.stride() == (0,)
+        laws = self.log_fresh(x_t[:1] if same else x_t, None, times[:1] if same else times, torch.float64).exp()
+        which = torch.arange(laws[..., 0].numel(), device=x_t.device).reshape(laws.shape[:-1])
+        one = torch.ones((), dtype=torch.float64, device=x_t.device)
+        return laws.flatten(0, -2), which.expand(x_t.shape).flatten(), one
 
     def step_from_ratio(self, x_t: Tensor, log_ratio: Tensor, s: Clock, t: Clock) -> tuple[Categorical, Tensor]:
         """p(y) ~ q(x_t | y) w(y) with w = q - f sum q, since Q^-1 q = w/alpha, and q is known up to a factor: q(x_t) = 1."""
@@ -208,6 +237,15 @@ class FixedNoise(RankOne):
 
     def draw_fresh(self, like, s, t, noise):
         return self.noise.draw(like, noise)
+
+    def fresh_parts(self, x_t, s):
+        """The noise law itself, and 1 - alpha_s."""
+        if not library_s_own(self, "log_fresh"):
+            return super().fresh_parts(x_t, s)
+        _, renew = self.log_coefficients(x_t, None, s, torch.float64)
+        laws = self.noise.log_probs(torch.float64, x_t.device).exp().reshape(-1, self.state_space.size)
+        which = torch.arange(x_t.numel(), device=x_t.device) % len(laws)  # one for all, or one for each coordinate
+        return laws, which, renew.exp()
 
     def movable(self, x_t: Tensor) -> Tensor:
         """Where noise can have drawn the state."""
