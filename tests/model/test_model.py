@@ -321,8 +321,8 @@ def test_an_interrupted_training_keeps_the_best(monkeypatch):
 
 
 def test_an_interrupt_that_raises(monkeypatch):
-    """Outside the main thread nothing is noted: the last saved state is there, or nothing is.  Tables have one from the start:
-    the linear law of their rows."""
+    """Outside the main thread nothing is noted: the last saved state is there, or nothing is.  Tables have one from the
+    start: the linear law of their rows."""
     update = Trainer._update
 
     def raising(self, stream):
