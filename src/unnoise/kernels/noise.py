@@ -35,7 +35,7 @@ if triton is not None:
         x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
         return x ^ ((x >> 31) & 0x1FFFFFFFF)
 
-    @triton.jit(do_not_specialize=["label"], do_not_specialize_on_alignment=["key", "out"])
+    @triton.jit(do_not_specialize=["label"], do_not_specialize_on_alignment=["key"])
     def _under(key, out, label: tl.int64):
         tl.store(out, _mix(_mix(tl.load(key)) ^ label))
 
@@ -50,11 +50,11 @@ if triton is not None:
             value = libdevice.normcdfinv(value)
         tl.store(out + index, value.to(out.dtype.element_ty), mask=inside)
 
-    @triton.jit(do_not_specialize=["key", "width", "total"], do_not_specialize_on_alignment=["rows", "out"])
+    @triton.jit(do_not_specialize=["key", "width", "total"], do_not_specialize_on_alignment=["rows"])
     def _numbers(rows, out, key: tl.int64, width: tl.int64, total: tl.int64, NORMAL: tl.constexpr, BLOCK: tl.constexpr):
         _write(rows, out, key, width, total, NORMAL, BLOCK)
 
-    @triton.jit(do_not_specialize=["width", "total"], do_not_specialize_on_alignment=["rows", "out", "held"])
+    @triton.jit(do_not_specialize=["width", "total"], do_not_specialize_on_alignment=["rows", "held"])
     def _numbers_of_held_key(rows, out, held, width: tl.int64, total: tl.int64, NORMAL: tl.constexpr, BLOCK: tl.constexpr):
         _write(rows, out, tl.load(held), width, total, NORMAL, BLOCK)
 
