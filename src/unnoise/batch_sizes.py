@@ -29,6 +29,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 T = TypeVar("T")
+Anew = Callable[[], None]
+Work = Callable[[Anew], Any]
 
 GIB = 2**30
 SHARE = 0.5  # of the memory that is free
@@ -54,8 +56,9 @@ class DeviceMemory(ABC):
         """Bytes that may still be asked for."""
 
     @abstractmethod
-    def peak(self, work: Callable[[], Any]) -> int:
-        """Bytes that a piece of work holds at its worst, beside what was there before."""
+    def peak(self, work: Work) -> int:
+        """Bytes that a piece of work, `work(anew)`, holds at its worst, beside what was there before: from the last
+        `anew()` on, if it calls that."""
 
 
 class CudaMemory(DeviceMemory):
@@ -68,10 +71,10 @@ class CudaMemory(DeviceMemory):
         kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
         return torch.cuda.mem_get_info(self.device)[0] + kept
 
-    def peak(self, work: Callable[[], Any]) -> int:
-        torch.cuda.reset_peak_memory_stats(self.device)
+    def peak(self, work: Work) -> int:
         before = torch.cuda.memory_allocated(self.device)
-        work()
+        torch.cuda.reset_peak_memory_stats(self.device)
+        work(lambda: torch.cuda.reset_peak_memory_stats(self.device))
         return max(0, torch.cuda.max_memory_allocated(self.device) - before)
 
 
@@ -88,9 +91,9 @@ class HostMemory(DeviceMemory):
         except (OSError, StopIteration, ValueError, IndexError):
             return int((self.busy + GIB) / SHARE)
 
-    def peak(self, work: Callable[[], Any]) -> int:
+    def peak(self, work: Work) -> int:
         with LiveBytes() as live:
-            work()
+            work(live.anew)
         return live.peak
 
 
@@ -101,6 +104,9 @@ class LiveBytes(TorchDispatchMode):
         super().__init__()
         self.now = self.peak = 0
         self.known: set[int] = set()
+
+    def anew(self) -> None:
+        self.peak = self.now
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = function(*args, **(kwargs or {}))
@@ -133,21 +139,18 @@ class Need:
     fixed: float
     per_row: float
 
-    def of(self, rows: int) -> float:
-        return self.fixed + self.per_row * rows
-
     def rows(self, memory: DeviceMemory) -> int:
         """The largest batch that there is room and use for; at least one row."""
         room = min(memory.busy, SHARE * memory.free() - self.fixed)
         return max(1, min(memory.most, int(room / max(self.per_row, 1.0))))
 
 
-def measured(work: Callable[[int], Any], memory: DeviceMemory, rows: int) -> Need:
-    """What `work(m)` needs, by two small batches of the rows; the first of them is done twice, for what is made once and
-    kept."""
+def measured(work: Callable[[int, Anew], Any], memory: DeviceMemory, rows: int) -> Need:
+    """What `work(m, anew)` needs, by two small batches of the rows; the first of them is done twice, for what is made once
+    and kept.  Tables that are laid out beforehand may need more, but not more for more rows: it says `anew()` after them."""
     few, more = min(TRIED[0], max(1, rows // 4)), min(TRIED[1], rows)
-    work(few)
-    low, high = memory.peak(lambda: work(few)), memory.peak(lambda: work(more))
+    work(few, lambda: None)
+    low, high = memory.peak(lambda anew: work(few, anew)), memory.peak(lambda anew: work(more, anew))
     per_row = max(0.0, (high - low) / (more - few)) if more > few else float(low)
     return Need(max(0.0, low - per_row * few), per_row)
 

@@ -100,7 +100,7 @@ def _rows_at_a_time(objective: Objective, x0: Tree, batch: int, device: torch.de
         return batch
     some = map_leaves(lambda leaf: leaf[: TRIED[-1]].to(device), x0)
     memory = memory_of(device)
-    need = measured(lambda m: objective(some_rows(some, slice(m)), NoiseSource(0, m, device)), memory, TRIED[-1])
+    need = measured(lambda m, _: objective(some_rows(some, slice(m)), NoiseSource(0, m, device)), memory, TRIED[-1])
     return min(batch, need.rows(memory))
 
 

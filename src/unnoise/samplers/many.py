@@ -38,6 +38,7 @@ from unnoise.tree import rows as some_rows
 HOST_BOUND = 2**28  # bytes of a batch up to which the device waits for the host
 BATCHES, CALLS = 3, 16  # from which a run is recorded, and a network
 PROBED = 3  # calls of a run that is measured
+RECORDED_ON: tuple[str, ...] = ("cuda",)
 PLAIN, NETWORK, RUN = "plain", "recorded network", "recorded run"
 
 Begin = Callable[[int, int], dict[str, Any]]  # what `sample` is told of rows first ... first + count - 1
@@ -47,13 +48,15 @@ class _Enough(Exception):
     """Raised where a run has been watched long enough."""
 
 
-def first_calls(denoiser: AnyDenoiser, run: Callable[[], Any], calls: int = PROBED) -> None:
-    """A run up to so many calls of the denoiser."""
+def first_calls(denoiser: AnyDenoiser, run: Callable[[], Any], calls: int, began: Callable[[], None]) -> None:
+    """A run up to so many calls of the denoiser; `began()` is called at the first of them."""
     seen = 0
 
     def count(*_: Any) -> None:
         nonlocal seen
         seen += 1
+        if seen == 1:
+            began()
         if seen > calls:
             raise _Enough
 
@@ -68,7 +71,7 @@ def first_calls(denoiser: AnyDenoiser, run: Callable[[], Any], calls: int = PROB
 
 def need_of(denoiser: AnyDenoiser, run: Callable[[int], Any], rows: int, memory: DeviceMemory) -> Need:
     """What `run(m)`, the run of m rows, needs of memory."""
-    return measured(lambda m: first_calls(denoiser, lambda: run(m)), memory, rows)
+    return measured(lambda m, anew: first_calls(denoiser, lambda: run(m), PROBED, anew), memory, rows)
 
 
 def way_of(sampler: Sampler, denoiser: AnyDenoiser, need: Need, size: int, batches: int, calls: int | None) -> str:
@@ -89,11 +92,11 @@ class Batches:
 
     def __init__(self, denoiser: AnyDenoiser, n: int, batch: int | None, begin: Begin, options: dict[str, Any]):
         self.denoiser, self.begin, self.options = denoiser, begin, options
-        on_cuda, memory, need = denoiser.device.type == "cuda", memory_of(denoiser.device), None
-        if on_cuda or batch is None and n > TRIED[-1]:
+        records, memory, need = denoiser.device.type in RECORDED_ON, memory_of(denoiser.device), None
+        if records or batch is None and n > TRIED[-1]:
             need = need_of(denoiser, lambda m: self._plain(denoiser, 0, m), min(n, batch or n), memory)
         self.size = even(n, n if need is None else need.rows(memory)) if batch is None else min(batch, n)
-        self.way = PLAIN if need is None or not on_cuda else self._way(need, -(-n // self.size))
+        self.way = PLAIN if need is None or not records else self._way(need, -(-n // self.size))
         self.rows = 0  # of what is recorded
         self.network: AnyDenoiser | None = None
         self.run: CapturedRun | None = None
