@@ -176,6 +176,26 @@ def test_rows_may_lie_anyhow_in_memory():
             assert torch.equal(own.cpu(), un.NoiseSource(5, some.cpu()).at("a").uniform((3,)))
 
 
+def test_one_kernel_writes_numbers_of_a_kind_whatever_their_key_and_shape():
+    """A launcher that compiled anew for every class of values would do so some fourteen times in one run."""
+    from unnoise.kernels import noise as kernels
+
+    kinds = {kernels._numbers: 3, kernels._numbers_of_held_key: 1, kernels._under: 1}
+    before = {kernel: _variants(kernel) for kernel in kinds}
+    for shape in ((), (1,), (7,), (16,), (3, 500)):
+        for step in range(64):
+            source = NoiseSource(step, 33, "cuda").at("step", step)
+            source.uniform(shape), source.normal(shape), source.normal(shape, torch.float32)
+            held = NoiseSource.keyed(torch.tensor(source.key, device="cuda"), source.rows[step % 2 :])
+            held.at("again", step).uniform(shape)
+    for kernel, most in kinds.items():
+        assert _variants(kernel) - before[kernel] <= most
+
+
+def _variants(kernel) -> int:
+    return sum(len(cache[0]) for cache in kernel.device_caches.values())
+
+
 LAST = {
     "euler": un.samplers.Euler(),
     "tau": un.samplers.TauLeaping(),

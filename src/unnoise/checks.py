@@ -7,7 +7,7 @@ read: while `torch.compile` traces, or inside of `torch.func.vmap`.  `with check
 Within a step (`remembering`) a tensor is looked at once, however many entrances it passes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
 from threading import local
@@ -32,6 +32,7 @@ def values(read: bool) -> Iterator[None]:
 
 
 Thing = TypeVar("Thing")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def instance_of(value: Thing, base: type[Any], name: str, example: str) -> Thing:
@@ -94,6 +95,13 @@ def memory() -> dict[Any, Any] | None:
     if values is not None and len(values) > MOST_REMEMBERED:
         values.clear()
     return values
+
+
+def constant_in_graphs(function: Function) -> Function:
+    """A function that a graph holds the answer of, where one is traced: the mark of `torch.compiler.assume_constant_result`,
+    without loading the compiler, which takes longer than all else that this library imports."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 def may_read(x: Tensor) -> bool:

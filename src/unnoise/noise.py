@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unnoise.checks import constant_in_graphs
 from unnoise.kernels import noise as fused
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
@@ -81,7 +82,7 @@ def _number_of(name: str) -> int:
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
-@torch.compiler.assume_constant_result  # a graph cannot trace a checksum, nor what is kept of one
+@constant_in_graphs  # a graph cannot trace a checksum, nor what is kept of one
 def _mix_label(label: int | str) -> int:
     return _known_label(label)
 

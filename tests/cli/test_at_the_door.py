@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 HEAVY = ["torch", "numpy", "pandas", "pyarrow", "sklearn", "matplotlib", "safetensors", "accelerate"]
+HEAVY += ["torch._dynamo", "torch._inductor", "sympy", "pyarrow.compute", "pyarrow.parquet"]
+SAVED = Path(__file__).parents[1] / "training" / "saved_runs"
 CODE = f"""
 import json, sys
 from unnoise.cli import main
@@ -66,6 +68,15 @@ def test_the_check_can_fail(tmp_path):
     (tmp_path / "here.csv").write_text("a,b\n1,2\n")
     _, heavy, _ = asked(tmp_path, "train", "here.csv", "--dry-run")
     assert "torch" in heavy
+
+
+@pytest.mark.parametrize("name", ["table", "text", "array"])
+def test_samples_need_no_compiler_and_nothing_that_trains_or_scores(tmp_path, name):
+    out = {"table": "new.csv", "text": "new.txt", "array": "new.npy"}[name]
+    words = ["sample", str(SAVED / name), "-n", "2", "--steps", "2", "--out", out]
+    status, heavy, printed = asked(tmp_path, *words)
+    assert (status, "wrote 2 samples" in printed) == (0, True), printed
+    assert set(heavy) <= {"torch", "numpy", "safetensors", "pyarrow"}
 
 
 def script(shell):

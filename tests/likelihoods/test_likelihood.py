@@ -103,3 +103,38 @@ def test_refusals():
         likelihood(oracle, x[:0], seed=0)
     with pytest.raises(FloatingPointError, match="row 0 is NaN: the network"):
         likelihood(un.Denoiser(Broken(), un.Masking(3, (2,))), x, PathWeighted(2, steps=2), seed=0)
+
+
+class Narrow(un.AnyDenoiser):
+    """A denoiser with no memory for more than so many rows."""
+
+    def __init__(self, inner, most):
+        super().__init__()
+        self.inner, self.process, self.most = inner, inner.process, most
+
+    def forward(self, x, t, /, **condition):
+        if un.tree.batch_size(x) > self.most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return self.inner(x, t, **condition)
+
+
+@pytest.mark.parametrize(
+    ("oracle", "method", "most"),
+    [
+        (normal, ProbabilityFlow(rtol=1e-4, atol=1e-4), 4),
+        (normal, ProbabilityFlow("hutchinson", 2, rtol=1e-3, atol=1e-3), 4),
+        (poisson, PathWeighted(4, 6), 16),
+        (mixed, PathWeighted(4, 6), 16),
+    ],
+)
+def test_a_likelihood_without_memory_for_all_rows_goes_on_with_half_of_them(oracle, method, most):
+    model = oracle()
+    x0 = model.draw(un.NoiseSource(0, 9))
+    whole, info = likelihood(model, x0, method, seed=2)
+    with pytest.warns(UserWarning, match="memory ran out with 9 rows at a time: going on with 4") as told:
+        parts, joined = likelihood(Narrow(model, most), x0, method, seed=2)
+    torch.testing.assert_close(parts, whole, rtol=1e-9, atol=1e-9)
+    assert len(told) == 1 and joined.density == info.density
+    assert (joined.error is None) == (info.error is None)
+    if info.error is not None:
+        torch.testing.assert_close(joined.error, info.error, rtol=1e-6, atol=1e-6)

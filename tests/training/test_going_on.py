@@ -224,7 +224,7 @@ def test_a_name_that_cannot_be_written_is_refused_before_samples_are_drawn(numbe
     def drawn(*_, **__):
         raise AssertionError("samples were drawn")
 
-    monkeypatch.setattr("unnoise.training.drawing.sample", drawn)
+    monkeypatch.setattr("unnoise.samplers.many.sample", drawn)
     (numbers.parent / "folder").mkdir()
     refusals = {
         "new.csv": "an array is written as .npy",

@@ -59,7 +59,7 @@ class Infill(Extended):
         format = run.format()
         format.check_out(self.out)
         x, fixed = format.gaps(self.path, self.mark)
-        denoiser = format.constrained(run.denoiser(which="best"))
+        denoiser = format.constrained(run.for_drawing(run.denoiser(which="best")))
         whole, calls, left = filled(denoiser, format, x, fixed, self.seed, self.steps, self.device, self.rounds)
         format.write_filled(whole, self.path, self.out, self.mark)
         gaps, rows = format.count_gaps(fixed), batch_size(x)

@@ -36,8 +36,11 @@ class Sample(Extended):
     seed: int = 0
     """Sample i is a function of the seed and i."""
 
-    batch: int = 1024
-    """Samples drawn at once."""
+    batch: int | None = None
+    """Samples drawn at once; as many as suit the device unless told."""
+
+    precision: str | None = None
+    """Of the network's products on an accelerator: no, tf32 or bf16; that of its training unless told."""
 
     given: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default_factory=tuple)
     """column=value, for tables: draw the others given it; may be repeated."""
@@ -87,12 +90,12 @@ class Sample(Extended):
         x: Any
         options: dict[str, Any] = {"steps": self.steps, "seed": self.seed, "batch": self.batch, "device": self.device}
         options["sampler"] = None if self.sampler is None else written(self.sampler)
+        denoiser = run.for_drawing(run.denoiser(which="best"), self.precision)
         if self.of_text:
             text = text_format(format)
             prompts = [coded(text, self.prompt or "", "--prompt")] * self.n
-            x, info = continued(run.denoiser(which="best"), text, prompts, self.length, **options)
+            x, info = continued(denoiser, text, prompts, self.length, **options)
         else:
-            denoiser = run.denoiser(which="best")
             x, info = draw(denoiser, format, self.n, calls=self.calls, given=given, progress=not self.json, **options)
         if given:
             format.write_given(x, given, out)

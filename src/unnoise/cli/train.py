@@ -301,7 +301,7 @@ class Train(Extended):
         rows = PICTURED if outcome.seconds >= 20 else 48  # no pictures are worth more time than a short training took
         count = 64 if shown.suffix == ".png" else rows if format.targets() else 16
         with uncompiled(denoiser):
-            x, _ = draw(denoiser, format, count, seed=self.seed, device=self.device)
+            x, _ = draw(run.for_drawing(denoiser), format, count, seed=self.seed, device=self.device)
         format.write(x, shown)
         far = of_run(run, outcome.reason, denoiser.process.space.dimension)
         report = write_report(run, shown, trainer.source)

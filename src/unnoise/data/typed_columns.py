@@ -4,20 +4,20 @@ import base64
 import json
 import re
 from decimal import Decimal
+from importlib import import_module
 from typing import Any
 
 from unnoise.data.columns import Column
 
 
-def arrow_library() -> Any:
+def arrow_library(*parts: str) -> Any:
+    """pyarrow, with these parts of it loaded; unless named, all that tables are read and computed with."""
     try:
-        import pyarrow
-        import pyarrow.compute
-        import pyarrow.csv
-        import pyarrow.parquet
+        for part in parts or ("compute", "csv", "parquet"):
+            import_module(f"pyarrow.{part}")
+        return import_module("pyarrow")
     except ImportError as error:
         raise ImportError("tables need pyarrow: pip install 'unnoise[all]'") from error
-    return pyarrow
 
 
 def arrow_type(name: str) -> Any:
@@ -35,7 +35,7 @@ def packed_schema(types: dict[str, Any], source: Any) -> str:
 
 
 def unpacked_schema(packed: str) -> Any:
-    pa = arrow_library()
+    pa = arrow_library("ipc")  # samples are written as text by the names alone
     return pa.ipc.read_schema(pa.BufferReader(base64.b64decode(packed)))
 
 

@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from unnoise.batch_sizes import in_batches
 from unnoise.kernels.noise import available
 from unnoise.networks.compiled import compile_network, uncompiled
 from unnoise.networks.presets import PRESETS
@@ -51,7 +52,13 @@ class Judge:
         """log p of each symbol given those before it."""
         device = next(self.model.parameters()).device
         with uncompiled(self.model):
-            return torch.cat([self.model.log_probs(part.to(device)).double().cpu() for part in x.split(batch)])
+            return torch.cat(
+                in_batches(
+                    len(x),
+                    batch,
+                    lambda first, count: self.model.log_probs(x[first : first + count].to(device)).double().cpu(),
+                )
+            )
 
 
 def train_judge(

@@ -32,6 +32,7 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from unnoise.batch_sizes import TRIED, even, measured, memory_of
 from unnoise.data.base import Format
 from unnoise.denoiser import AnyDenoiser
 from unnoise.generators.kolmogorov import enumerable
@@ -42,10 +43,11 @@ from unnoise.likelihoods.likelihood import FEW_COORDINATES, FEW_STATES, PROBES
 from unnoise.networks import column
 from unnoise.noise import NoiseSource
 from unnoise.objectives import Objective
+from unnoise.objectives.pieces import in_pieces
 from unnoise.processes import Gaussian, Process
 from unnoise.shapes import Float, Int, Tree
 from unnoise.training.leaf_kinds import leaf_kind, leaf_processes
-from unnoise.training.validation import LEAST, even, summary, terms_of
+from unnoise.training.validation import LEAST, summary, terms_of
 from unnoise.tree import batch_size, first_leaf, map_leaves
 from unnoise.tree import rows as some_rows
 
@@ -78,17 +80,28 @@ def bound_terms(
     objective, device = Objective(denoiser, **(options or {})), device_of_network(denoiser)
     rows, terms, began = batch_size(x0), [], perf_counter()
     batch = even(rows, batch)
+    size = _rows_at_a_time(objective, x0, batch, device)
     for k in tqdm(range(draws), unit="draw", desc="bound", disable=not progress, leave=False):
         found = []
         for start in range(0, rows, batch):
             index = torch.arange(start, min(start + batch, rows))
             part = map_leaves(lambda leaf, index=index: leaf[index].to(device), x0)
-            b = objective(part, NoiseSource(seed, index, device).at("evaluate", k, "batch", start))
-            found.append(terms_of(b, part, log_fill).cpu())
+            noise = NoiseSource(seed, index, device).at("evaluate", k, "batch", start)
+            found.append(terms_of(in_pieces(objective, part, noise, size=size), part, log_fill).cpu())
         terms.append(torch.cat(found))
         if perf_counter() - began >= seconds:
             break
     return torch.stack(terms)
+
+
+def _rows_at_a_time(objective: Objective, x0: Tree, batch: int, device: torch.device) -> int:
+    """How many of a batch there is room for: times are spread over all of it even so."""
+    if batch <= TRIED[-1]:
+        return batch
+    some = map_leaves(lambda leaf: leaf[: TRIED[-1]].to(device), x0)
+    memory = memory_of(device)
+    need = measured(lambda m, _: objective(some_rows(some, slice(m)), NoiseSource(0, m, device)), memory, TRIED[-1])
+    return min(batch, need.rows(memory))
 
 
 def bound_figures(terms: Float[Tensor, "draws rows 3"], dimension: int, batch: int = BATCH) -> dict[str, Any]:

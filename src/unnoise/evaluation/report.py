@@ -92,10 +92,11 @@ def evaluate(
     with budget.part("exact likelihood"):
         result |= _exact(denoiser, format, x0, exact_rows, seed, options, budget)
     if scored:
+        drawn_from = run.for_drawing(denoiser)
         study = Study(
             train=train,
             unseen=unseen,
-            draw=lambda n: draw(denoiser, format, n, seed=seed, device=device, progress=progress)[0],
+            draw=lambda n: draw(drawn_from, format, n, seed=seed, device=device, progress=progress)[0],
             samples=samples,
             seed=seed,
             where=where,
@@ -104,7 +105,7 @@ def evaluate(
             target=target,
             judge_minutes=judge_minutes,
             progress=progress,
-            fill=lambda x, known: fill(denoiser, x, known, seed=seed + 1, device=device)[0],
+            fill=lambda x, known: fill(drawn_from, x, known, seed=seed + 1, device=device)[0],
             budget=budget,
         )
         result |= sample_scores(format, study)

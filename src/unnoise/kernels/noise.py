@@ -3,6 +3,10 @@
 Written out in torch the counter is some twenty passes over int64 and float64 arrays; fused, it writes each number once.
 The bits are the same, so uniforms are; normals agree up to rounding of the quantile.  Where Triton is missing, torch's way
 is used.
+
+A launcher compiles a kernel anew for every class of its arguments' values: those that are 1, that are multiples of 16, that
+fit into 32 bits.  Keys are all of these by chance, and each compilation takes longer than a batch.  So whole numbers are
+taken as 64 bits whatever they are, and there is one kernel for each kind of number that is written.
 """
 
 import torch
@@ -31,9 +35,8 @@ if triton is not None:
         x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
         return x ^ ((x >> 31) & 0x1FFFFFFFF)
 
-    @triton.jit
-    def _under(key, out, low, high):
-        label = (high.to(tl.int64) << 32) | low.to(tl.int64)
+    @triton.jit(do_not_specialize=["label"], do_not_specialize_on_alignment=["key"])
+    def _under(key, out, label: tl.int64):
         tl.store(out, _mix(_mix(tl.load(key)) ^ label))
 
     @triton.jit
@@ -47,25 +50,20 @@ if triton is not None:
             value = libdevice.normcdfinv(value)
         tl.store(out + index, value.to(out.dtype.element_ty), mask=inside)
 
-    @triton.jit
-    def _numbers(rows, out, key_low, key_high, width, total, NORMAL: tl.constexpr, BLOCK: tl.constexpr):
-        _write(rows, out, (key_high.to(tl.int64) << 32) | key_low.to(tl.int64), width, total, NORMAL, BLOCK)
+    @triton.jit(do_not_specialize=["key", "width", "total"], do_not_specialize_on_alignment=["rows"])
+    def _numbers(rows, out, key: tl.int64, width: tl.int64, total: tl.int64, NORMAL: tl.constexpr, BLOCK: tl.constexpr):
+        _write(rows, out, key, width, total, NORMAL, BLOCK)
 
-    @triton.jit
-    def _numbers_of_held_key(rows, out, held, width, total, NORMAL: tl.constexpr, BLOCK: tl.constexpr):
+    @triton.jit(do_not_specialize=["width", "total"], do_not_specialize_on_alignment=["rows", "held"])
+    def _numbers_of_held_key(rows, out, held, width: tl.int64, total: tl.int64, NORMAL: tl.constexpr, BLOCK: tl.constexpr):
         _write(rows, out, tl.load(held), width, total, NORMAL, BLOCK)
-
-
-def halves(value: int) -> tuple[int, int]:
-    """Each below 2^32: a launcher specialises on the type that fits an argument."""
-    return value & 0xFFFFFFFF, (value >> 32) & 0xFFFFFFFF
 
 
 def under(key: Tensor, label: int) -> Tensor:
     """A key on the device under a label that was mixed already."""
     out = torch.empty_like(key)
     with torch.cuda.device(key.device):
-        _under[(1,)](key, out, *halves(label))
+        _under[(1,)](key, out, label)
     return out
 
 
@@ -81,5 +79,5 @@ def numbers(rows: Tensor, key: int | Tensor, shape: tuple[int, ...], dtype: torc
             if isinstance(key, Tensor):
                 _numbers_of_held_key[grid](rows, out, key, width, total, **options)
             else:
-                _numbers[grid](rows, out, *halves(key), width, total, **options)
+                _numbers[grid](rows, out, key, width, total, **options)
     return out

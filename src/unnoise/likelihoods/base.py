@@ -6,10 +6,12 @@ density itself or a bound below it, and how large its error is.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from math import log
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from unnoise.denoiser import AnyDenoiser
@@ -34,6 +36,20 @@ class LikelihoodInfo:
     def bits_per_dim(self, log_prob: Float[Tensor, "batch"]) -> Float[Tensor, "batch"]:
         """-(log_prob/dimension + offset)/log 2: of the data in the units that `offset` speaks of."""
         return -(log_prob / self.dimension + self.offset) / log(2)
+
+
+def joined(parts: Sequence[tuple[Tensor, LikelihoodInfo]]) -> tuple[Tensor, LikelihoodInfo]:
+    """Of the rows of all parts, one after another."""
+    log_prob, info = parts[0]
+    if len(parts) == 1:
+        return log_prob, info
+    infos = [own for _, own in parts]
+    told: dict[str, Any] = {"calls": sum(own.calls for own in infos), "rows": sum(own.rows for own in infos)}
+    for field in fields(info):
+        values = [getattr(own, field.name) for own in infos]
+        if all(isinstance(value, Tensor) for value in values):
+            told[field.name] = torch.cat(values)
+    return torch.cat([part for part, _ in parts]), replace(info, **told)
 
 
 class Likelihood(ABC):

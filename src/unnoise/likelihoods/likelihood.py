@@ -10,11 +10,12 @@ These are densities of different models wherever the network is not exact; `info
 import torch
 from torch import Tensor
 
+from unnoise.batch_sizes import in_batches
 from unnoise.checks import may_read
-from unnoise.conditions import Condition, checked
+from unnoise.conditions import Condition, checked, rows_of
 from unnoise.denoiser import AnyDenoiser
 from unnoise.generators.kolmogorov import enumerable
-from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
+from unnoise.likelihoods.base import Likelihood, LikelihoodInfo, joined
 from unnoise.likelihoods.enumerate import Enumeration, how_many
 from unnoise.likelihoods.flow import ProbabilityFlow
 from unnoise.likelihoods.paths import PathWeighted
@@ -23,6 +24,7 @@ from unnoise.objectives.blame import cause_of_nan
 from unnoise.processes import Process
 from unnoise.shapes import Float, Tree
 from unnoise.tree import batch_size, first_leaf
+from unnoise.tree import rows as some_rows
 
 FEW_STATES = 4096
 FEW_COORDINATES = 16
@@ -48,7 +50,7 @@ def likelihood(
 ) -> tuple[Float[Tensor, "batch"], LikelihoodInfo]:
     """log p(x0) of each row in nats, float64, and what it is: of which density, a bound or not, with which error.
 
-    What a method draws is a function of the seed; without one it is fresh.
+    What a method draws is a function of the seed; without one it is fresh.  Where memory runs out, rows are done in halves.
     """
     process = denoiser.process
     method = method or default_method(process)
@@ -61,9 +63,17 @@ def likelihood(
         raise ValueError("x0 has no rows: pass at least one example")
     rows, device = batch_size(x0), first_leaf(x0).device
     noise = NoiseSource.fresh(rows, device) if seed is None else NoiseSource(seed, rows, device)
-    log_prob, info = method.log_prob(denoiser, x0, noise, checked(condition, rows))
+    told, chosen = checked(condition, rows), method
+
+    def piece(first: int, count: int) -> tuple[Tensor, LikelihoodInfo]:
+        if count == rows:
+            return chosen.log_prob(denoiser, x0, noise, told)
+        index = torch.arange(first, first + count, device=device)
+        return chosen.log_prob(denoiser, some_rows(x0, index), noise.of(index), rows_of(told, index))
+
+    log_prob, info = joined(in_batches(rows, rows, piece))
     if may_read(log_prob) and bool(log_prob.isnan().any()):
         row = int(log_prob.isnan().nonzero()[0, 0])
-        why = cause_of_nan(denoiser, lambda: method.log_prob(denoiser, x0, noise, checked(condition, rows)))
+        why = cause_of_nan(denoiser, lambda: chosen.log_prob(denoiser, x0, noise, told))
         raise FloatingPointError(f"the likelihood of row {row} is NaN: {why}")
     return log_prob, info

@@ -64,7 +64,9 @@ def page(model: "Model") -> str:
     understood = _table(["part", "kind", "values", "noise"], [_cells(line) for line in model.format_.lines()])
     if model._drawn is None:
         count = SEEN if isinstance(model.format_, Table) else IMAGES
-        model._drawn = draw(model._denoiser, model.format_, count, seed=model.seed, device=model.device)[0]
+        model._drawn = draw(
+            model.run_.for_drawing(model._denoiser), model.format_, count, seed=model.seed, device=model.device
+        )[0]
     return f"<div>{understood}<p>{html.escape(trained(model.outcome_))}</p>{_samples(model, model._drawn)}</div>"
 
 

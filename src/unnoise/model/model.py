@@ -80,7 +80,7 @@ class Model(Estimator):
         out: str | PathLike | None = None,
         steps: int | None = None,
         sampler: str | None = None,
-        batch: int = 1024,
+        batch: int | None = None,
     ) -> Any:
         """`n` samples, of the type that the model was trained on; of a file a frame, an array or a list of strings.
 
@@ -97,7 +97,8 @@ class Model(Estimator):
         with in_python():
             if target is not None:
                 self.format_.check_out(target)
-            x, _ = draw(self._denoiser, self.format_, n, device=self.device, given=known, progress=self._shows(), **options)  # type: ignore[arg-type]
+            denoiser = self.run_.for_drawing(self._denoiser)
+            x, _ = draw(denoiser, self.format_, n, device=self.device, given=known, progress=self._shows(), **options)  # type: ignore[arg-type]
         if target is None:
             return self._back(x, known)
         self.format_.write_given(x, known, target) if known else self.format_.write(x, target)  # type: ignore[arg-type]
@@ -125,7 +126,7 @@ class Model(Estimator):
             if out is not None and not file:
                 raise BadData(f"out = {out!r}: is for gaps in a file: leave it out, and write what is returned")
             x, fixed = self.format_.gaps(own, mark) if file else plain.gaps(self.format_, own, mark)
-            denoiser = self.format_.constrained(self.run_.denoiser(which="best"))
+            denoiser = self.format_.constrained(self.run_.for_drawing(self.run_.denoiser(which="best")))
             whole, _, _ = filled(denoiser, self.format_, x, fixed, seed_of(seed), steps, self.device, rounds)
             if out is not None:
                 self.format_.write_filled(whole, own, Path(out), mark)  # type: ignore[arg-type]

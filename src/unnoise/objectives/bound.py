@@ -34,6 +34,7 @@ from unnoise.objectives.decoders import Decoder
 from unnoise.objectives.defaults import default_decoder, default_times, default_weighting
 from unnoise.objectives.evaluation import Evaluation, Rules
 from unnoise.objectives.leaves import leaves_of, without_noise
+from unnoise.objectives.pieces import in_pieces
 from unnoise.objectives.quadrature import Quadrature
 from unnoise.objectives.terms import Terms
 from unnoise.objectives.times import Grid, Times
@@ -216,12 +217,15 @@ def bound(
     condition: Condition | None = None,
     encoder: Encoder | None = None,
 ) -> Terms:
-    """Bound -log p(x0) for each row: unbiased with one random time per row, or exact where the space can be enumerated."""
+    """Bound -log p(x0) for each row: unbiased with one random time per row, or exact where the space can be enumerated.
+
+    Where no gradient is wanted and memory runs out, rows are done in halves, to the same result.
+    """
     objective = Objective(denoiser, Bound(), times, decoder, cutoff, exact, fast, encoder)
     x0 = denoiser.process.space.check(x0, "x0") if encoder is None else x0
     rows, device = batch_size(x0), first_leaf(x0).device
     noise = NoiseSource.fresh(rows, device) if seed is None else NoiseSource(seed, rows, device)
-    result = objective(x0, noise, condition)
+    result = objective(x0, noise, condition) if torch.is_grad_enabled() else in_pieces(objective, x0, noise, condition)
     if may_read(result.total) and bool(result.total.isnan().any()):
         row = int(result.total.isnan().nonzero()[0, 0])
         why = cause_of_nan(denoiser, lambda: objective(x0, noise, condition))

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from unnoise.checks import constant_in_graphs
 from unnoise.generators import divergence
 from unnoise.kernels.head import head_terms
 from unnoise.laws import LOG_ZERO, TINY, finite_or_inf, log_coefficient, log_of, sum_coordinates
@@ -96,7 +97,7 @@ NEUTRAL = {
 }
 
 
-@torch.compiler.assume_constant_result  # classes are not looked into while a graph is traced
+@constant_in_graphs  # classes are not looked into while a graph is traced
 def _unchanged(cls: Any) -> list[type]:
     """A class, and its bases up to the first of which something is redefined: names that are new change nothing."""
     return _known_unchanged(cls)

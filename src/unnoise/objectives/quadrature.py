@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unnoise.checks import constant_in_graphs
 from unnoise.objectives.leaves import leaves_of
 from unnoise.objectives.times import Times, Visits, graded, graded_slope, rows_and_device
 from unnoise.processes import Process
@@ -15,7 +16,7 @@ from unnoise.shapes import Float
 ENDS = (1 - 2.0**-28, 1 - 2.0**-30, 1.0)  # times at which the slope of alpha tells how it ends
 
 
-@torch.compiler.assume_constant_result  # numpy finds them, whom a graph cannot trace
+@constant_in_graphs  # numpy finds them, whom a graph cannot trace
 def _legendre(nodes: int) -> tuple[list[float], list[float]]:
     """Nodes and weights of the rule of Gauss and Legendre on [0, 1]."""
     points, weights = np.polynomial.legendre.leggauss(nodes)

@@ -4,10 +4,11 @@ A bound is the sum of its terms: prior, diffusion and reconstruction, and whatev
 encoder (see `bound.Objective`).  What is not a bound is not printed as one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
 
+import torch
 from torch import Tensor
 
 from unnoise.shapes import Float
@@ -50,6 +51,15 @@ class Terms:
     def loss(self) -> Float[Tensor, "batch"]:
         """What training minimises."""
         return self.total if self.weighted is None else self.weighted
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Terms]") -> "Terms":
+        """Of the rows of all parts, one after another."""
+        if len(parts) == 1:
+            return parts[0]
+        terms = {name: torch.cat([part.terms[name] for part in parts]) for name in parts[0].terms}
+        weighted = [part.weighted for part in parts if part.weighted is not None]
+        return cls(terms, torch.cat(weighted) if weighted else None, parts[0].is_bound)
 
     def __repr__(self) -> str:
         shown = {**self.terms, "total": self.total}

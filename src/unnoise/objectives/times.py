@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from unnoise.noise import NoiseSource
-from unnoise.objectives.batches import rank, world
+from unnoise.objectives.batches import place
 from unnoise.processes import Process
 from unnoise.shapes import Float, Tree
 from unnoise.tree import first_leaf, join
@@ -160,8 +160,8 @@ def rows_and_device(x0: Tree) -> tuple[int, torch.device]:
 
 def positions(rows: int, device: torch.device) -> tuple[Float[Tensor, "rows"], int]:
     """The places of these rows in the global batch (all workers' rows together), and its size."""
-    first = rank() * rows
-    return torch.arange(first, first + rows, device=device, dtype=torch.float64), rows * world()
+    first, total = place(rows)
+    return torch.arange(first, first + rows, device=device, dtype=torch.float64), total
 
 
 def strata(rows: int, noise: NoiseSource) -> Float[Tensor, "rows"]:

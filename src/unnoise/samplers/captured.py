@@ -6,6 +6,7 @@ records another.  It reads the weights where they are, so updates in place are s
 (on the host's side) cannot be recorded.  Elsewhere than on CUDA, and where gradients are wanted, the network runs as it is.
 """
 
+from collections.abc import Callable
 from copy import copy
 from typing import Any
 
@@ -19,17 +20,44 @@ from unnoise.tree import first_leaf, map_leaves
 WARM_UP = 3  # runs before recording: libraries choose their algorithms and workspaces in the first ones
 
 
-def _tensors(tree: Any) -> list[Tensor]:
+def tensors_of(tree: Any) -> list[Tensor]:
+    """The tensors of a tree that may hold other things too, in order."""
     if isinstance(tree, dict):
-        return [tensor for value in tree.values() for tensor in _tensors(value)]
+        return [tensor for value in tree.values() for tensor in tensors_of(value)]
     return [tree] if isinstance(tree, Tensor) else []
 
 
-def _form(tree: Any) -> Any:
+def form_of(tree: Any) -> Any:
     """What a recording depends on: shapes and dtypes of tensors, other values as they are."""
     if isinstance(tree, dict):
-        return tuple((name, _form(value)) for name, value in tree.items())
+        return tuple((name, form_of(value)) for name, value in tree.items())
     return (tuple(tree.shape), tree.dtype, tree.device) if isinstance(tree, Tensor) else tree
+
+
+def put(place: Any, tree: Any, name: str) -> None:
+    """Copy the tensors of a tree to where those of another like it lie, which a recording reads."""
+    if _shapes(place) != _shapes(tree):
+        raise ValueError(
+            f"{name} has another form than that which the run was recorded with: pass the same names and shapes"
+        )
+    torch._foreach_copy_(tensors_of(place), tensors_of(tree))
+
+
+def _shapes(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {name: _shapes(value) for name, value in tree.items()}
+    return tuple(tree.shape) if isinstance(tree, Tensor) else tree
+
+
+def cuda_graph(work: Callable[[], None]) -> Callable[[], None]:
+    """The kernels of a piece of work, recorded, as something to call."""
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    try:
+        with torch.cuda.graph(graph):
+            work()
+    finally:
+        torch.cuda.set_stream(stream)  # a recording that fails leaves its own behind
+    return graph.replay
 
 
 class _Recording:
@@ -38,19 +66,21 @@ class _Recording:
             return map_leaves(lambda v: v.clone().contiguous() if isinstance(v, Tensor) else v, tree)
 
         self.inputs = held({"x": x, "t": t, "condition": condition})
-        self.places, self.graph = _tensors(self.inputs), torch.cuda.CUDAGraph()
+        self.places, self.function = tensors_of(self.inputs), function
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP):
                 function(self.inputs["x"], self.inputs["t"], **self.inputs["condition"])
         torch.cuda.current_stream().wait_stream(stream)
-        with torch.cuda.graph(self.graph):
-            self.output = function(self.inputs["x"], self.inputs["t"], **self.inputs["condition"])
+        self.replay = cuda_graph(self._once)
+
+    def _once(self) -> None:
+        self.output = self.function(self.inputs["x"], self.inputs["t"], **self.inputs["condition"])
 
     def __call__(self, x: Tree, t: Clock, condition: dict[str, Any]) -> Any:
-        torch._foreach_copy_(self.places, _tensors({"x": x, "t": t, "condition": condition}))
-        self.graph.replay()
+        torch._foreach_copy_(self.places, tensors_of({"x": x, "t": t, "condition": condition}))
+        self.replay()
         if isinstance(self.output, tuple):
             return tuple(value.clone() for value in self.output)
         return map_leaves(Tensor.clone, self.output)  # the next replay writes over it
@@ -72,7 +102,7 @@ class Recorded(nn.Module):
         if device != "cuda" or torch.is_grad_enabled():
             return function(x, t, **condition)
         half = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-        form = (name, half, self.network.training, _form(x), _form(t), _form(condition))
+        form = (name, half, self.network.training, form_of(x), form_of(t), form_of(condition))
         if form not in self.recordings:
             self.recordings[form] = _Recording(function, x, t, condition)
         return self.recordings[form](x, t, condition)

@@ -31,6 +31,8 @@ class Info:
     trajectory: list[Tree] | None = None  # states at the grid's times, when asked for
     seed: int | None = None  # by which the run can be repeated
     stopped: float | None = None  # the time at which a callback ended the run
+    batch: int | None = None  # rows at a time, where they were drawn in batches
+    way: str | None = None  # and how the kernels of a batch were launched (`samplers.many`)
 
 
 def on_host(schedule: Schedule) -> Schedule:

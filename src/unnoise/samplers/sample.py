@@ -18,6 +18,7 @@ from unnoise.samplers.adaptive import AdaptiveODE, no_flow
 from unnoise.samplers.base import Sampler, Stepping
 from unnoise.samplers.defaults import Plan, default_sampler
 from unnoise.samplers.finish import cleaned, finished
+from unnoise.samplers.parts import in_parts
 from unnoise.samplers.problem import Info, Problem
 from unnoise.samplers.run_grid import Grid, grid_of, on_grid, steps_within
 from unnoise.samplers.starts import check_start, checked_starts, staggered
@@ -184,6 +185,8 @@ def sample(
     leaves it as it is.  With `denoise=True` numbers whose schedule ends at sigma > 0 take EDM's last step, to sigma = 0.
 
     With `grad=True` the run can be differentiated, by x, the condition and the network's weights.
+
+    Where memory runs out, rows are drawn in halves (`samplers.parts`), unless the run is watched or differentiated.
     """
     sampler, steps = chosen(denoiser, steps, sampler, grid, calls, tolerance)
     check_start(start, x is not None)
@@ -200,13 +203,18 @@ def sample(
         if batch_size(x) == 0:
             problem.info.trajectory = [x] * len(problem.times) if trajectory else None
             return x, problem.info
-        x, info = _run(sampler, problem, x, starts, trajectory, callback, progress)
-        if finish and info.stopped is None:
-            x = finished(sampler, problem, x, starts)
-            x = cleaned(problem, x) if denoise else x
-            if info.trajectory is not None:
-                info.trajectory[-1] = x
-        return x, info
+
+        def run(part: Problem, states: Tree, own: Tensor | None) -> tuple[Tree, Info]:
+            states, info = _run(sampler, part, states, own, trajectory, callback, progress)
+            if finish and info.stopped is None:
+                states = finished(sampler, part, states, own)
+                states = cleaned(part, states) if denoise else states
+                if info.trajectory is not None:
+                    info.trajectory[-1] = states
+            return states, info
+
+        watched = grad or trajectory or progress or callback is not None
+        return run(problem, x, starts) if watched else in_parts(run, problem, x, starts)
 
 
 def _begun(

@@ -16,21 +16,13 @@ import torch
 from torch import Tensor
 
 from unnoise.noise import NoiseSource
+from unnoise.samplers.captured import cuda_graph
 from unnoise.shapes import AnyState, Tree
 from unnoise.tree import map_leaves
 
 PLAIN = 3  # updates before one is recorded
 
 Apply = Callable[[list[tuple[Tree, NoiseSource]], int, float | Tensor, Mapping[float, float | Tensor]], None]
-
-
-def cuda_graph(update: Callable[[], None]) -> Callable[[], None]:
-    """The kernels of an update, as something to call."""
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        update()
-    return graph.replay
 
 
 class _Recorded:

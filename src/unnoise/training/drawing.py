@@ -1,10 +1,9 @@
-"""Samples of a trained run: in batches, on the device there is, given what is known."""
+"""Samples of a trained run: in batches that suit the device there is, given what is known."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from unnoise.data.base import Format
 from unnoise.denoiser import AnyDenoiser
@@ -19,8 +18,9 @@ from unnoise.samplers import (
     Sampler,
     default_sampler,
     default_steps,
-    sample,
 )
+from unnoise.samplers.many import from_prior, sample_many
+from unnoise.samplers.parts import joined
 from unnoise.samplers.registry import choices
 from unnoise.samplers.replacement import ROUNDS, Replacement
 from unnoise.samplers.sample import seed_of
@@ -58,16 +58,18 @@ def draw(
     steps: int | None = None,
     calls: int | None = None,
     seed: int | None = None,
-    batch: int = 1024,
+    batch: int | None = None,
     device: str = "auto",
     given: dict[str, str] | None = None,
     progress: bool = False,
 ) -> tuple[Tree, Info]:
-    """n samples on the CPU, and what they took; without a seed they are fresh, of `info.seed`."""
+    """n samples on the CPU, and what they took; without a seed they are fresh, of `info.seed`.
+
+    `batch` of them are drawn at a time, by default as many as suit the device (`samplers.many`).
+    """
     where, seed = device_of(device), seed_of(seed)
     denoiser = denoiser.to(where)
-    if batch < 1:
-        raise ValueError(f"batch = {batch}: at least one is needed")
+    _check_batch(batch)
     if calls is not None and calls < 1:
         raise ValueError(f"calls = {calls}: at least one is needed")
     plan = default_sampler(denoiser.process, steps if calls is None else calls)
@@ -77,22 +79,20 @@ def draw(
     known = format.given(given) if given else {}
     if known:
         plan = Plan(_holding(plan.sampler, denoiser, list(known)), plan.steps)
-    total, parts = Info(seed=seed), []
-    for first in tqdm(range(0, n, batch), unit="batch", disable=not progress or n <= batch, leave=False):
-        count = min(batch, n - first)
-        options: dict[str, Any] = {"sampler": plan.sampler, "seed": seed, "first": first}
-        options |= {"calls": calls} if calls is not None else {"steps": plan.steps}
-        if known:
-            values, fixed = ({leaf: pair[i] for leaf, pair in known.items()} for i in (0, 1))
-            options["x"] = prior_in_gaps(
-                denoiser, values, fixed, NoiseSource(seed, torch.arange(first, first + count, device=where))
-            )
-        else:
-            options |= {"n": count, "device": where}
-        x, info = sample(denoiser, **options)
-        total.calls, total.rows = total.calls + info.calls, total.rows + info.rows
-        parts.append(map_leaves(Tensor.cpu, x))
-    return join(parts), total
+    options: dict[str, Any] = {"sampler": plan.sampler, "seed": seed}
+    options |= {"calls": calls} if calls is not None else {"steps": plan.steps}
+
+    def begin(first: int, count: int) -> dict[str, Any]:
+        rows = torch.arange(first, first + count, device=where)
+        values, fixed = ({leaf: pair[i] for leaf, pair in known.items()} for i in (0, 1))
+        return {"x": prior_in_gaps(denoiser, values, fixed, NoiseSource(seed, rows)), "first": first}
+
+    return sample_many(denoiser, n, batch, begin if known else from_prior, progress, **options)
+
+
+def _check_batch(batch: int | None) -> None:
+    if batch is not None and batch < 1:
+        raise ValueError(f"batch = {batch}: at least one is needed")
 
 
 def _holding(sampler: Sampler, denoiser: AnyDenoiser, known: list[str]) -> Sampler:
@@ -115,7 +115,7 @@ def fill(
     seed: int | None = None,
     steps: int | None = None,
     device: str = "auto",
-    batch: int = 1024,
+    batch: int | None = None,
     rounds: int = ROUNDS,
     sampler: Sampler | None = None,
     numbers: Int[Tensor, "rows"] | None = None,
@@ -129,6 +129,7 @@ def fill(
     """
     where, process, seed = device_of(device), denoiser.process, seed_of(seed)
     denoiser = denoiser.to(where)
+    _check_batch(batch)
     plan = default_sampler(process, steps)
     if sampler is not None:
         _check_fits(sampler, process)
@@ -137,27 +138,32 @@ def fill(
                 f"--sampler {type(sampler).__name__}: only masked data is filled by another method: leave it out"
             )
         plan = Plan(sampler, default_steps(process) if steps is None else steps)
-    total, places, found = Info(seed=seed), [torch.zeros(0, dtype=torch.int64)], [some_rows(x, slice(0))]
+    infos, places, found = [Info(seed=seed)], [torch.zeros(0, dtype=torch.int64)], [some_rows(x, slice(0))]
     for pattern, rows in _patterns(process, fixed).items():
         approximate = PARTLY in pattern
-        count = (steps or 2 * plan.steps) if approximate and not process.leaves else plan.steps
-        for part in rows.split(batch):
+        held = [name for name, kind in zip(process.leaves, pattern, strict=False) if kind == KNOWN]
+        options: dict[str, Any] = {"steps": plan.steps, "seed": seed}
+        if approximate and not process.leaves:
+            options["steps"] = steps or 2 * plan.steps
+        if not approximate:
+            options["sampler"] = _holding(plan.sampler, denoiser, held) if process.leaves else plan.sampler
+
+        def begin(first: int, count: int, rows=rows, held=held, approximate=approximate) -> dict[str, Any]:
+            part = rows[torch.arange(first, first + count).clamp_max(len(rows) - 1)]
             mine: AnyState
             which: AnyState
-            mine, which = (map_leaves(lambda v, part=part: v[part].to(where), tree) for tree in (x, fixed))
+            mine, which = (map_leaves(lambda v: v[part].to(where), tree) for tree in (x, fixed))
             keys = part if numbers is None else numbers[part]
             start = prior_in_gaps(denoiser, mine, which, NoiseSource(seed, keys.to(where)))
-            method = plan.sampler
-            if process.leaves:
-                held = [name for name, kind in zip(process.leaves, pattern, strict=True) if kind == KNOWN]
-                method = _replacing(process, mine, which, held, rounds) if approximate else _holding(method, denoiser, held)
-            elif approximate:
-                method = Replacement(mine.to(start), which, rounds)
-            drawn, info = sample(denoiser, x=start, steps=count, sampler=method, seed=seed, rows=keys)
-            total.calls, total.rows = total.calls + info.calls, total.rows + info.rows
-            places.append(part)
-            found.append(map_leaves(_where_open, some_rows(fixed, part), some_rows(x, part), drawn))
-    return put_rows(x, torch.cat(places), join(found)), total
+            begun = {"x": start, "rows": keys}
+            mine = mine if process.leaves else mine.to(start)
+            return begun | ({"sampler": _replacing(process, mine, which, held, rounds)} if approximate else {})
+
+        drawn, info = sample_many(denoiser, len(rows), batch, begin, **options)
+        infos.append(info)
+        places.append(rows)
+        found.append(map_leaves(_where_open, some_rows(fixed, rows), some_rows(x, rows), drawn))
+    return put_rows(x, torch.cat(places), join(found)), joined(infos)
 
 
 def _where_open(known: Tensor, old: Tensor, new: Tensor) -> Tensor:
@@ -196,6 +202,8 @@ def _patterns(process: Process, fixed: AnyState) -> dict[tuple[int, ...], Tensor
 
 def _replacing(process: Process, x: AnyState, fixed: AnyState, held: list[str], rounds: int) -> Sampler:
     """Every leaf by replacement, for they share the rounds; but those that are known stand at time 0."""
+    if not process.leaves:
+        return Replacement(x, fixed, rounds)
     moving = {name: Replacement(x[name], fixed[name], rounds) for name in process.leaves if name not in held}
     return Leaves(**moving, **{name: Frozen() for name in held})
 

@@ -31,6 +31,7 @@ from unnoise.data.base import Format
 from unnoise.denoiser import Denoiser
 from unnoise.extensions import unknown
 from unnoise.networks.linear_law import LinearLaw
+from unnoise.networks.precision import in_precision
 from unnoise.networks.start import LinearStart
 from unnoise.paths import check_run
 from unnoise.processes import Process
@@ -213,6 +214,11 @@ class Run:
         denoiser = self.denoiser_of_config() if into is None else into
         load_weights(denoiser, parts[name], self.folder)
         return denoiser.eval().requires_grad_(False)
+
+    def for_drawing(self, denoiser: Denoiser, precision: str | None = None) -> Denoiser:
+        """The denoiser as samples are drawn from it: its network in the precision that it was trained in, or another
+        (`networks.precision`)."""
+        return in_precision(denoiser, precision or self.config.train.precision)
 
     # states
 

@@ -28,7 +28,7 @@ def continue_text(
     steps: int | None = None,
     sampler: Sampler | None = None,
     device: str = "auto",
-    batch: int = 1024,
+    batch: int | None = None,
 ) -> list[str]:
     """Each prompt with what comes after it: `length` symbols more (a window's worth unless told), or the rest of a padded
     sequence.  What is drawn depends on the seed, the prompt and its place among the prompts."""
@@ -54,7 +54,7 @@ def continued(
     steps: int | None = None,
     sampler: Sampler | None = None,
     device: str = "auto",
-    batch: int = 1024,
+    batch: int | None = None,
 ) -> tuple[Int[Tensor, "rows size"], Info]:
     """The same by numbers of symbols; after the end of a text stands the number after the last symbol."""
     past = len(form.alphabet)
@@ -98,7 +98,7 @@ def fill_text(
     steps: int | None = None,
     sampler: Sampler | None = None,
     device: str = "auto",
-    batch: int = 1024,
+    batch: int | None = None,
 ) -> list[str]:
     """The texts with a symbol drawn in the place of each mark, given the others; all that is no mark stays as it is."""
     form = text_format(format)

@@ -29,6 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unnoise.batch_sizes import even
 from unnoise.noise import NoiseSource
 from unnoise.objectives import Objective, Terms
 from unnoise.shapes import Float, Int, Tree
@@ -70,7 +71,7 @@ def validate(
     """
     denoiser, device = objective.denoiser, accelerator.device
     world, rank = accelerator.num_processes, accelerator.process_index
-    batch = world * -(-even(len(rows), batch) // world)
+    batch = world * -(-even(len(rows), batch) // world)  # as large as one another: each has all strata of time
     was_training = denoiser.training
     denoiser.eval()
     results = []
@@ -87,11 +88,6 @@ def validate(
     terms = torch.stack([accelerator.gather(result) for result in results])  # [batches * draws, batch, 3]
     terms = terms.reshape(-1, draws, batch, 3).transpose(0, 1).reshape(draws, -1, 3)
     return summary(terms[:, : len(rows)].cpu(), batch)
-
-
-def even(rows: int, most: int) -> int:
-    """The size of batches that are as large as one another, so that each has all strata of time."""
-    return -(-rows // max(1, -(-rows // most)))
 
 
 def terms_of(bound: Terms, x0: Tree, log_fill: Callable[[Tree], Tensor] | None) -> Float[Tensor, "rows 3"]:

@@ -84,7 +84,7 @@ def fill_windows(
     seed: int | None = None,
     steps: int | None = None,
     device: str = "auto",
-    batch: int = 1024,
+    batch: int | None = None,
     rounds: int = ROUNDS,
     sampler: Sampler | None = None,
 ) -> tuple[Int[Tensor, "rows size"], Info]:
