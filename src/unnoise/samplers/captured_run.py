@@ -58,14 +58,16 @@ class CapturedRun:
     @torch.no_grad()
     def _record(self) -> None:
         self.rows = torch.arange(self.n, device=self.device)
-        problem = Problem(self.denoiser, self.times, NoiseSource(self.seed, self.rows), self.condition)
+        self.info = Info(times=self.times, seed=self.seed)
+        problem = Problem(self.denoiser, self.times, NoiseSource(self.seed, self.rows), self.condition, info=self.info)
+        setup = self.sampler.setup(problem)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):  # once beforehand: libraries choose their algorithms, kernels are compiled
-            self._run(problem, self.sampler.setup(problem))
+        with torch.cuda.stream(stream):  # once beforehand: libraries choose their algorithms, kernels are compiled, and
+            self._run(problem, setup)  # tables are made of what is predicted, which cannot be sent to the device later
         torch.cuda.current_stream().wait_stream(stream)
-        problem.info = self.info = Info(times=self.times, seed=self.seed)
-        setup, self.graph = self.sampler.setup(problem), torch.cuda.CUDAGraph()
+        vars(self.info).update(vars(Info(times=self.times, seed=self.seed)))
+        self.graph = torch.cuda.CUDAGraph()
         self.kept = problem, setup  # every replay reads their tensors
         with torch.cuda.graph(self.graph):
             self.x = self._run(problem, setup)
