@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from unnoise.checks import Unanswered, as_times, fits, fits_times, instance_of, leaf_time
+from unnoise.clocks import as_told
 from unnoise.conditions import Condition, checked, given
 from unnoise.conditions import rows_of as rows_of_condition
 from unnoise.noise import NoiseSource
@@ -180,7 +181,7 @@ class Denoiser(AnyDenoiser):
         leaf, process, kinds = first_leaf(x_t), self.process.base, self.kinds
         clock = clock_of(t, process, leaf.shape[0], leaf.device)
         dtype = leaf.dtype if leaf.dtype.is_floating_point else self.clock_dtype
-        seen = map_leaves(lambda value: value.to(dtype), clock)
+        seen = map_leaves(lambda value: as_told(value, dtype), clock)
         if kinds is Energy:
             return Energy.of_function(self._energy(seen, condition), process, x_t, clock, self.reading)
         told = given(condition)

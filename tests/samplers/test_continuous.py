@@ -33,10 +33,10 @@ from unnoise.samplers import (
     Heun,
     UniPC,
     base,
+    combinations,
     exponential,
     heun,
     linear,
-    multistep,
     sample,
     weights,
 )
@@ -621,14 +621,8 @@ def test_halved_noise_is_found(monkeypatch):
         patch.setattr(linear, "ddim_row", halved)
         assert fails(check_law, DDIM(eta=1.0), "Cosine")
     with monkeypatch.context() as patch:
-        noised = linear.noised
-
-        def half(problem, row, x, noise):
-            scale = None if row.noise is None else 0.5 * row.noise
-            return noised(problem, linear.Coefficients(row.keep, row.weights, scale), x, noise)
-
-        patch.setattr(linear, "noised", half)
-        patch.setattr(multistep, "noised", half)
+        noised = combinations.noised
+        patch.setattr(combinations, "noised", lambda x, scale, *how: noised(x, 0.5 * scale, *how))
         assert fails(check_draws, DDIM(eta=1.0)) and fails(check_draws, DPMSolverPP(2, sde=True))
     with monkeypatch.context() as patch:
         before = heun.Heun.before

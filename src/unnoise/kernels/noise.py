@@ -6,8 +6,11 @@ is used.
 
 A launcher compiles a kernel anew for every class of its arguments' values: those that are 1, that are multiples of 16, that
 fit into 32 bits.  Keys are all of these by chance, and each compilation takes longer than a batch.  So whole numbers are
-taken as 64 bits whatever they are, and there is one kernel for each kind of number that is written.
+taken as 64 bits whatever they are, and there is one kernel for each kind of number and shape of tile.
 """
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import no_type_check
 
 import torch
 from torch import Tensor
@@ -19,16 +22,30 @@ try:
 except ImportError:  # CPU installations of torch come without it
     triton = None
 
-BLOCK = 1024
+TILE, WIDEST = 512, 512  # numbers of one program, at most so many of a row
 
 
 def available(device: torch.device) -> bool:
     return triton is not None and device.type == "cuda"
 
 
-if triton is not None:
+def tile(height: int, width: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Rows and columns of one program, powers of two, and how many programs there are of each."""
+    columns = min(1 << max(width - 1, 0).bit_length(), WIDEST)
+    rows = TILE // columns
+    return (rows, columns), (-(-height // rows), -(-width // columns))
+
+
+def on_device(device: torch.device) -> AbstractContextManager:
+    """Where kernels are launched; nothing to do where that is the case already."""
+    here = device.type != "cuda" or device.index == torch.cuda.current_device()
+    return nullcontext() if here else torch.cuda.device(device)
+
+
+if triton is not None:  # annotations in kernels are types of the device
 
     @triton.jit
+    @no_type_check
     def _mix(x):
         x = x + -7046029254386353131
         x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
@@ -36,33 +53,52 @@ if triton is not None:
         return x ^ ((x >> 31) & 0x1FFFFFFFF)
 
     @triton.jit(do_not_specialize=["label"], do_not_specialize_on_alignment=["key"])
-    def _under(key, out, label: tl.int64):
+    @no_type_check
+    def _under(key, out, label: "i64"):
         tl.store(out, _mix(_mix(tl.load(key)) ^ label))
 
     @triton.jit
-    def _write(rows, out, key, width, total, NORMAL: tl.constexpr, BLOCK: tl.constexpr):
-        index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-        inside = index < total
-        row = _mix(tl.load(rows + index // width, mask=inside, other=0) ^ key)
-        bits = _mix(_mix(row + (index % width) * -7046029254386353131) ^ key)
-        value = (((bits >> 12) & 0xFFFFFFFFFFFFF).to(tl.float64) + 0.5) * 2.220446049250313e-16
+    @no_type_check
+    def _uniform_at(rows, key, columns):
+        """[rows, columns], in float64: what belongs to a row is mixed once for all of its columns."""
+        row = _mix(rows ^ key)
+        bits = _mix(_mix(row[:, None] + (columns.to(tl.int64) * -7046029254386353131)[None, :]) ^ key)
+        return (((bits >> 12) & 0xFFFFFFFFFFFFF).to(tl.float64) + 0.5) * 2.220446049250313e-16
+
+    @triton.jit
+    @no_type_check
+    def normal_at(rows, key, columns):
+        return libdevice.normcdfinv(_uniform_at(rows, key, columns))
+
+    @triton.jit
+    @no_type_check
+    def _write(rows, out, key, height, width, NORMAL: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
+        row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
+        column = tl.program_id(1) * C + tl.arange(0, C)
+        of_row = tl.load(rows + row, mask=row < height, other=0)
+        value = _uniform_at(of_row, key, column)
         if NORMAL:
             value = libdevice.normcdfinv(value)
-        tl.store(out + index, value.to(out.dtype.element_ty), mask=inside)
+        inside = (row < height)[:, None] & (column < width)[None, :]
+        tl.store(out + row[:, None] * width + column[None, :], value.to(out.dtype.element_ty), mask=inside)
 
-    @triton.jit(do_not_specialize=["key", "width", "total"], do_not_specialize_on_alignment=["rows"])
-    def _numbers(rows, out, key: tl.int64, width: tl.int64, total: tl.int64, NORMAL: tl.constexpr, BLOCK: tl.constexpr):
-        _write(rows, out, key, width, total, NORMAL, BLOCK)
+    @triton.jit(do_not_specialize=["key", "height", "width"], do_not_specialize_on_alignment=["rows"])
+    @no_type_check
+    def _numbers(rows, out, key: "i64", height: "i64", width: "i64",
+                 NORMAL: tl.constexpr, R: tl.constexpr, C: tl.constexpr):  # fmt: skip
+        _write(rows, out, key, height, width, NORMAL, R, C)
 
-    @triton.jit(do_not_specialize=["width", "total"], do_not_specialize_on_alignment=["rows", "held"])
-    def _numbers_of_held_key(rows, out, held, width: tl.int64, total: tl.int64, NORMAL: tl.constexpr, BLOCK: tl.constexpr):
-        _write(rows, out, tl.load(held), width, total, NORMAL, BLOCK)
+    @triton.jit(do_not_specialize=["height", "width"], do_not_specialize_on_alignment=["rows", "held"])
+    @no_type_check
+    def _numbers_of_held_key(rows, out, held, height: "i64", width: "i64",
+                             NORMAL: tl.constexpr, R: tl.constexpr, C: tl.constexpr):  # fmt: skip
+        _write(rows, out, tl.load(held), height, width, NORMAL, R, C)
 
 
 def under(key: Tensor, label: int) -> Tensor:
     """A key on the device under a label that was mixed already."""
     out = torch.empty_like(key)
-    with torch.cuda.device(key.device):
+    with on_device(key.device):
         _under[(1,)](key, out, label)
     return out
 
@@ -71,13 +107,10 @@ def numbers(rows: Tensor, key: int | Tensor, shape: tuple[int, ...], dtype: torc
     """One array of the shape per row: uniform on (0, 1), or standard normal."""
     rows = rows.contiguous()  # the kernel counts through memory: every second row is not the row after the next
     out = torch.empty(len(rows), *shape, dtype=dtype, device=rows.device)
-    total = out.numel()
-    if total:
-        grid = (-(-total // BLOCK),)
-        width, options = total // len(rows), {"NORMAL": normal, "BLOCK": BLOCK}
-        with torch.cuda.device(rows.device):
-            if isinstance(key, Tensor):
-                _numbers_of_held_key[grid](rows, out, key, width, total, **options)
-            else:
-                _numbers[grid](rows, out, key, width, total, **options)
+    if out.numel():
+        width = out.numel() // len(rows)
+        (R, C), grid = tile(len(rows), width)
+        with on_device(rows.device):
+            kernel = _numbers_of_held_key if isinstance(key, Tensor) else _numbers
+            kernel[grid](rows, out, key, len(rows), width, normal, R, C)
     return out

@@ -12,10 +12,13 @@ A kind, the class itself, says what a denoiser must know before there is a predi
     cutoff(process)        where the bound of a network that predicts it may start
     latest(process)        where sampling from it starts
     tells_clean(process)   whether it determines an estimate of x_0 at every noise level
+
+Where the kernels of a prediction are linear in its value, with coefficients that follow from the times, a run asks for all
+of them at once (`kernel_table`) instead of for one law in every step.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -50,6 +53,15 @@ class OutputReading:
         if self.before is None:
             raise TypeError("a prediction tied to a grid pair (s, t) needs a chain: Denoiser(network, Chain(process, T))")
         return {"s": self.before(t)}
+
+
+@dataclass(frozen=True)
+class KernelTable:
+    """Kernels of steps from t to s, x_s = on_x x_t + on_value value + std L z; float64 [steps] or [steps, *shape]."""
+
+    on_x: Tensor
+    on_value: Tensor
+    known: tuple[Tensor, ...]  # of std, what is known before there are predictions (`variance.Variance.table`)
 
 
 class Prediction(Reversal):
@@ -127,6 +139,19 @@ class Prediction(Reversal):
         own = copy(self)
         own.t = t
         return own
+
+    @property
+    def kernel_key(self) -> Hashable | None:
+        """What its kernels depend on beside state, value and times: alike where the table is the same; None: it has none."""
+        return None
+
+    def kernel_table(self, process: Process, s: Tensor, t: Tensor) -> KernelTable | None:
+        """The kernels of steps from t to s, on the host, under its process there; None where they are no such table."""
+        return None
+
+    def kernel_terms(self, known: tuple[Any, ...]) -> tuple[Tensor, Any]:
+        """What a table's on_value is of, and the standard deviation, by what the table knows of it in this step."""
+        raise TypeError(f"the kernels of {type(self).__name__} are no table")
 
     def by_leaf(self) -> "Prediction":
         """The same as a value for each leaf; itself, unless it is joint."""

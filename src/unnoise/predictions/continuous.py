@@ -21,6 +21,7 @@ representative, C value for a score and the value itself for the others, and it 
 """
 
 from abc import abstractmethod
+from collections.abc import Hashable
 from typing import Any, cast
 
 import torch
@@ -30,11 +31,12 @@ from unnoise.checks import as_times, may_read, ordered
 from unnoise.generators import Local
 from unnoise.laws import TINY, Law, Normal
 from unnoise.predictions import variance as variances
-from unnoise.predictions.base import Kind, OutputReading, Prediction, check_output, refuse
+from unnoise.predictions.base import KernelTable, Kind, OutputReading, Prediction, check_output, refuse
 from unnoise.processes import Gaussian, Process
 from unnoise.schedules import Schedule
 from unnoise.shapes import Clock, Float
 
+_POSTERIOR = variances.PosteriorVariance()
 _MEAN_NEEDS_S = "a Mean belongs to a grid pair (s, t): pass s, as in prediction.to(Mean, s=s)"
 
 
@@ -56,7 +58,7 @@ class ContinuousPrediction(Prediction):
     ):
         self.value, self.process, self.x_t = value, process, x_t
         self.t = as_times(t, x_t.shape[0], x_t.device)
-        self.variance = variance or variances.PosteriorVariance()
+        self.variance = variance or _POSTERIOR
         self.extra = extra
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -167,11 +169,10 @@ class ContinuousPrediction(Prediction):
 
     def _as(self, a: Tensor, b: Tensor, target: type) -> Tensor:
         """The linear representative of the kind with coefficients (a, b)."""
-        a_1, b_1 = self.coefficients()
-        alpha, sigma = self.process.schedule.alpha(self.t).clamp_min(TINY), self.process.schedule.sigma(self.t)
         d = self.determinant()
-        on_x_t, on_value = (a * b_1 - b * a_1) / d, (alpha * b - sigma * a) / d
+        on_x_t, on_value = _conversion(self.process.schedule, self.t, self.coefficients(), (a, b), d)
         if may_read(on_value) and not bool((on_value.abs() < 1e100).all()):
+            alpha = self.process.schedule.alpha(self.t).clamp_min(TINY)
             raise refuse(self, target, _nothing_said(type(self).__name__, alpha, d))
         on_x_t, on_value = (self.process.coefficient(c, self.x_t) for c in (on_x_t, on_value))
         return on_x_t * self.x_t + on_value * self.to_linear(self.process, self.value)
@@ -211,6 +212,37 @@ class ContinuousPrediction(Prediction):
         ordered(s, self.t)
         variance = self.variance.of(self.process, self.x_t, s, self.t, self.extra)
         return Normal(self.mean(s).value, variance.sqrt(), self.process.covariance)
+
+    @property
+    def kernel_key(self) -> Hashable | None:
+        return type(self), self.process, self.variance
+
+    def kernel_table(self, process: Process, s: Tensor, t: Tensor) -> KernelTable | None:
+        """That of `step`; a class with a step of its own, as a `Mean` that belongs to one pair of times, has none."""
+        own, process = type(self), cast(Gaussian, process)
+        if any(getattr(own, name) is not getattr(ContinuousPrediction, name) for name in _MAKES_STEPS):
+            return None
+        known = self.variance.table(process, s, t)
+        if known is None:
+            return None
+        schedule, (a, b) = process.schedule, self.target_coefficients(process.schedule, t)
+        d = schedule.alpha(t).clamp_min(TINY) * b - schedule.sigma(t) * a
+        return KernelTable(*_conversion(schedule, t, (a, b), _mean_coefficients(process, s, t), d), known)
+
+    def kernel_terms(self, known: tuple[Any, ...]) -> tuple[Tensor, Any]:
+        return self.to_linear(self.process, self.value), self.variance.from_table(known, self.extra)
+
+
+_MAKES_STEPS = ("step", "mean", "_as", "coefficients", "determinant")  # what the kernels' table is worked out from
+
+
+def _conversion(
+    schedule: Schedule, t: Tensor, own: tuple[Tensor, Tensor], wanted: tuple[Tensor, Tensor], d: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(on x_t, on value) of the linear representative with the coefficients `wanted`, from that with `own` and D = d."""
+    (a_1, b_1), (a, b) = own, wanted
+    alpha, sigma = schedule.alpha(t).clamp_min(TINY), schedule.sigma(t)
+    return (a * b_1 - b * a_1) / d, (alpha * b - sigma * a) / d
 
 
 def _nothing_said(kind: str, alpha: Tensor, d: Tensor) -> str:

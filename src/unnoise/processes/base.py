@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from unnoise.checks import Unanswered, instance_of
+from unnoise.covariance import Covariance
 from unnoise.generators import Generator, Local, Reversal
 from unnoise.laws import Law
 from unnoise.schedules import Schedule
@@ -41,6 +42,7 @@ class Process(nn.Module):
     has_density: bool = False  # whether states have densities, not probabilities: their bound diverges without noise
     reparametrised: bool = False  # whether a drawn x_t moves smoothly with the schedule: gradients pass along its path
     costly_rate: bool = False  # whether the bound's rate costs much beside a plain loss, as matrices over all states do
+    covariance: Covariance | None = None  # of its noise over the coordinates, where that is correlated
     absorbing: bool = False  # whether each coordinate is its own value or MASK, so that the reverse reveals it once for all
 
     @property
@@ -66,6 +68,11 @@ class Process(nn.Module):
 
     def transition(self, x_s: AnyState, s: Clock, t: Clock) -> Law:
         raise self.unanswered("transition(x_s, s, t)", "the law q(x_t | x_s)")
+
+    def transition_table(self, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor] | None:
+        """(on_x, std) of x_t = on_x x_s + std L z for steps from s to t, float64 [steps] or [steps, *shape]; None where
+        `transition` is not of that form."""
+        return None
 
     def posterior(self, x_t: AnyState, x0: AnyState, s: Clock, t: Clock) -> Law:
         raise self.unanswered("posterior(x_t, x0, s, t)", "the law q(x_s | x_t, x_0)")

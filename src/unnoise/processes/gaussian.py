@@ -127,6 +127,11 @@ class Gaussian(Process):
         mean = self.coefficient(self.schedule.step_alpha(s, t), x_s) * x_s
         return Normal(mean, self.coefficient(self.schedule.step_variance(s, t).sqrt(), x_s), self.covariance)
 
+    def transition_table(self, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor] | None:
+        if type(self).transition is not Gaussian.transition:
+            return None  # a class that says its own
+        return self.schedule.step_alpha(s, t), self.schedule.step_variance(s, t).sqrt()
+
     def posterior_coefficients(self, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(on x_t, on x_0, variance) of q(x_s | x_t, x_0), float64."""
         schedule = self.schedule

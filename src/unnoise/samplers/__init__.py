@@ -2,7 +2,8 @@
 
 from unnoise.samplers import grids, remasking
 from unnoise.samplers.adaptive import AdaptiveODE
-from unnoise.samplers.base import Ancestral, OneStep, Sampler, Stepping
+from unnoise.samplers.ancestral import Ancestral
+from unnoise.samplers.base import OneStep, Sampler, Stepping
 from unnoise.samplers.captured import captured
 from unnoise.samplers.captured_run import CapturedRun
 from unnoise.samplers.categorical_ddim import CategoricalDDIM

@@ -153,31 +153,3 @@ class OneStep(Stepping):
             prediction = problem.predict(state.x, moment)
             state = self.stage(problem, setup.tables, prediction, state, i, k, problem.noise.at("step", i, k))
         return state
-
-
-class Ancestral(OneStep):
-    """The model's own kernel p(x_s | x_t), drawn: for every process and prediction that has one (eq:reverse_p_theta_dt).
-
-    On numbers the variance is the denoiser's (posterior, forward, learned, optimal).  On categories the kernel factorises
-    over coordinates: exact for one coordinate, of order 1 for several.  On interpolating noise it is Tweedie tau-leaping.
-
-    With `rounds` every step is taken so many times: in between, the forward process noises x_s again to x_t.  There and back
-    leaves the law of x_s alone where it is right and brings it nearer where it is not, so what early steps got wrong is
-    mended, at a network call for each round (predictor-correctors, churn and restarts do the same).  But where the network
-    is wrong, many rounds lead to a law of its own making: count what matters before choosing more than 2.
-    """
-
-    order: int | None = 1
-
-    def __init__(self, rounds: int = 1):
-        if rounds < 1:
-            raise ValueError(f"rounds = {rounds}: every step is taken at least once")
-        self.rounds = self.stages = rounds
-
-    def stage_times(self, problem, tables):
-        return [(t,) * self.rounds for t in problem.times[:-1].tolist()]
-
-    def stage(self, problem, tables, prediction, state, i, k, noise):
-        t, s = problem.clock[i], problem.clock[i + 1]
-        x = prediction.step(s).draw(noise)
-        return state.to(x if k + 1 == self.rounds else problem.process.transition(x, s, t).draw(noise.at("again")))

@@ -89,29 +89,28 @@ class CapturedRun:
         self.x = None if self.x is None else map_leaves(lambda leaf: leaf.to(self.device).clone(), self.x)
         self.condition = map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, self.condition)  # type: ignore[assignment]
         problem = Problem(self.denoiser, self.times, NoiseSource(self.seed, self.rows), self.condition)
-        if warm_up:
-            self._run(problem, self.sampler.setup(problem))
-        problem.info = Info(times=self.times, seed=self.seed)
         self.setup, self.problem = self.sampler.setup(problem), problem  # every replay reads their tensors
-        self.begun = problem.info
+        # once beforehand: kernels are compiled, and tables made of what is predicted, which cannot be sent to the device later
+        self._run(problem, self.setup, problem.steps if warm_up else 1)
+        self.begun = problem.info = Info(times=self.times, seed=self.seed)
         self.replay = self.record(self._once)
 
     def _once(self) -> None:
         """The run, its samples written to where those of the recording lie."""
         self.problem.info = replace(self.begun)
-        drawn = self._run(self.problem, self.setup)
+        drawn = self._run(self.problem, self.setup, self.problem.steps)
         if self.drawn is None:
             self.drawn = drawn
         else:
             put(self.drawn, drawn, "x")
 
-    def _run(self, problem: Problem, setup: Any) -> Tree:
+    def _run(self, problem: Problem, setup: Any, steps: int) -> Tree:
         x = self.x
         if x is None:
             prior = self.denoiser.process.prior(self.n, self.dtype, self.device)
             x = prior.draw(problem.noise.at("prior"))
         state = self.sampler.init(problem, setup, x)
-        for i in range(problem.steps):
+        for i in range(steps):
             state = self.sampler.step(problem, setup, state, i)
         problem.info.jumps = state.jumps
         return state.x

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from unnoise.predictions import Clean, ContinuousPrediction, Mean, Prediction
 from unnoise.processes import Gaussian, Process
+from unnoise.samplers.combinations import Coefficient, combine
 from unnoise.samplers.problem import on_host
 from unnoise.schedules import Schedule
 from unnoise.shapes import Float
 
-Coefficient = float | Tensor
 Change = Callable[[Tensor], Tensor]
+OnBoth = tuple[Coefficient, Coefficient]  # on x, on the value
 
 
 @dataclass
@@ -56,19 +57,9 @@ class Moments:
 
 
 def combined(row: Coefficients, x: Tensor, past: Sequence[Tensor]) -> Tensor:
-    out = scaled(row.keep, x)
-    for weight, value in zip(row.weights, past, strict=False):
-        out = plus(out, weight, value)
-    return out
-
-
-def scaled(coefficient: Coefficient, x: Tensor) -> Tensor:
-    return x * (coefficient.to(x.dtype) if isinstance(coefficient, Tensor) else coefficient)
-
-
-def plus(x: Tensor, coefficient: Coefficient, y: Tensor) -> Tensor:
-    """x + coefficient y, written over x: a tensor of this step's own."""
-    return x.addcmul_(y, coefficient.to(x.dtype)) if isinstance(coefficient, Tensor) else x.add_(y, alpha=coefficient)
+    """keep x + sum_j weight_j past_j."""
+    weights = row.weights[: len(past)]
+    return combine((x, *past), [[(row.keep, 0), *((weight, j + 1) for j, weight in enumerate(weights))]])[0]
 
 
 def gaussian_of(process: Process, name: str) -> Gaussian:
@@ -100,19 +91,19 @@ class Reader:
         self.process, self.times, self.device, self.change = process, times, device, change
         self.known: dict[type, tuple[list[bool], list, list]] = {}
 
-    def linear(self, prediction: Prediction, x: Tensor, i: int) -> tuple[Tensor, tuple[Coefficient, Coefficient]]:
-        """D = on_x x + on_value value from the prediction at times[i]: the value, and the two coefficients."""
+    def linear(self, prediction: Prediction, x: Tensor, i: int) -> tuple[Tensor, OnBoth | None]:
+        """D = on_x x + on_value value from the prediction at times[i]: the value, and the coefficients; None: D is it."""
         if self.change is None:
             return self._as_told(prediction, i)
-        return self.clean(prediction, x, i), (0.0, 1.0)
+        return self.clean(prediction, x, i), None
 
-    def _as_told(self, prediction: Prediction, i: int) -> tuple[Tensor, tuple[Coefficient, Coefficient]]:
+    def _as_told(self, prediction: Prediction, i: int) -> tuple[Tensor, OnBoth | None]:
         if isinstance(prediction, Clean):
-            return prediction.value, (0.0, 1.0)
+            return prediction.value, None
         prediction = continuous(prediction)
         kind = type(prediction)
         if kind is Mean:
-            return prediction.to(Clean).value, (0.0, 1.0)  # its coefficients depend on its own pair (s, t)
+            return prediction.to(Clean).value, None  # its coefficients depend on its own pair (s, t)
         if kind not in self.known:
             self.known[kind] = self._coefficients(kind)
         says, on_x, on_value = self.known[kind]
@@ -130,8 +121,9 @@ class Reader:
 
     def clean(self, prediction: Prediction, x: Tensor, i: int) -> Tensor:
         """D itself: at most two multiply-adds."""
-        value, (on_x, on_value) = self._as_told(prediction, i)
-        clean = value if isinstance(prediction, Clean | Mean) else plus(scaled(on_value, value), on_x, x)
+        clean, on = self._as_told(prediction, i)
+        if on is not None:
+            clean = combine((x, clean), [[(on[1], 1), (on[0], 0)]])[0]
         return clean if self.change is None else self.change(clean)
 
     @torch.no_grad()

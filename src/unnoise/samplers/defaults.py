@@ -17,7 +17,8 @@ from typing import Any
 
 from unnoise.checks import whole
 from unnoise.processes import Chain, Gaussian, Masking, Process, Product
-from unnoise.samplers.base import Ancestral, OneStep, Sampler
+from unnoise.samplers.ancestral import Ancestral
+from unnoise.samplers.base import OneStep, Sampler
 from unnoise.samplers.exponential import DPMSolverPP
 from unnoise.samplers.products import Leaves
 from unnoise.samplers.reveal import FirstHitting, Reveal

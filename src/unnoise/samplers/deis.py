@@ -70,7 +70,7 @@ class DEIS(Multistep):
         own, m = super().tables(problem), Moments(gaussian_of(problem.process, type(self).__name__).schedule, problem.times)
         ends = [not known for known in self.known(m)]
         noise = Coefficients(1 / m.sigma, (-m.alpha / m.sigma,)).split(problem.device)
-        return NoiseTables(own.table, own.reader, own.start, own.again, own.held, ends, noise)
+        return NoiseTables(own.table, own.reader, own.covariance, own.start, own.again, own.held, ends, noise)
 
     def stage(self, problem, tables, prediction, state, i, k, noise):
         if self.degree > 1 and not tables.ends[i]:
@@ -84,6 +84,9 @@ class DEIS(Multistep):
 
     def read(self, tables, prediction, x, i):
         return combined(tables.noise[i], x, (tables.reader.clean(prediction, x, i),))
+
+    def reading(self, tables, prediction, x, i):
+        return self.read(tables, prediction, x, i), None
 
 
 class LMS(DEIS):

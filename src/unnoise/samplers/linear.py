@@ -4,8 +4,8 @@ With D the clean prediction x_0(x_t) and z standard normal, every method here is
 
     x_s = keep x_t + sum_j weight_j D_{i-j} + scale z,
 
-its coefficients computed in float64 on the host before the loop.  In a step each costs one multiply-add over the state, and
-none is read from, or sent to, the device.
+its coefficients computed in float64 on the host before the loop.  In a step each costs one multiply-add over the state, on
+an accelerator all of them together one kernel (`samplers.combinations`), and none is read from, or sent to, the device.
 
 `DDIM(eta)` is the non-Markov family with the marginals of the process: variance eta^2 times that of q(x_s | x_t, x_0).
 `EulerMaruyama(eta)` takes plain Euler steps of the reverse SDE with drift -f + (1 + eta^2)/2 g^2 score and diffusion eta g
@@ -18,11 +18,11 @@ any time leaves the marginals alone.
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from unnoise.covariance import Covariance
 from unnoise.processes import Gaussian, Process
 from unnoise.samplers.base import OneStep
 from unnoise.samplers.coefficients import (
@@ -33,9 +33,8 @@ from unnoise.samplers.coefficients import (
     Reader,
     gaussian_of,
     no_gaussian,
-    plus,
-    scaled,
 )
+from unnoise.samplers.combinations import combine
 from unnoise.samplers.problem import Problem
 from unnoise.samplers.state import State
 from unnoise.shapes import Int
@@ -61,6 +60,7 @@ class LinearTables:
 
     table: list[Coefficients]
     reader: Reader
+    covariance: Covariance | None  # of the noise
 
 
 class LinearMethod(OneStep):
@@ -118,24 +118,17 @@ class LinearMethod(OneStep):
     def tables(self, problem: Problem) -> LinearTables:
         process = gaussian_of(problem.process, type(self).__name__)
         reader = Reader(process, problem.times, problem.device, self.clean)
-        return LinearTables(self.table(process, problem.times, problem.device), reader)
+        return LinearTables(self.table(process, problem.times, problem.device), reader, process.covariance)
 
     def stage(self, problem, tables, prediction, state: State, i, k, noise):
         """Nothing is kept: the reading is part of the row."""
         row, x = tables.table[i], state.x
-        value, (on_x, on_value) = tables.reader.linear(prediction, x, i)
-        weight = row.weights[0]
-        out = plus(scaled(row.keep + weight * on_x, x), weight * on_value, value)
-        return state.to(noised(problem, row, out, noise))
-
-
-def noised(problem: Problem, row: Coefficients, x: Tensor, noise: Any) -> Tensor:
-    """A step's noise added to x, which is written over."""
-    if row.noise is None:
-        return x
-    z = noise.normal(tuple(x.shape[1:]), x.dtype)
-    covariance = gaussian_of(problem.process, "a linear method").covariance
-    return plus(x, row.noise, z if covariance is None else covariance.colour(z))
+        value, on = tables.reader.linear(prediction, x, i)
+        keep, weight = row.keep, row.weights[0]
+        if on is not None:
+            keep, weight = keep + weight * on[0], weight * on[1]
+        out = combine((x, value), [[(keep, 0), (weight, 1)]], row.noise, noise, tables.covariance)
+        return state.to(out[0])
 
 
 class DDIM(LinearMethod):

@@ -29,8 +29,9 @@ from torch import Tensor
 
 from unnoise.predictions import Prediction
 from unnoise.processes import Process
-from unnoise.samplers.coefficients import Change, Coefficients, Moments, combined, gaussian_of
-from unnoise.samplers.linear import Eta, LinearMethod, LinearTables, noised
+from unnoise.samplers.coefficients import Change, Coefficients, Moments, OnBoth, combined, gaussian_of
+from unnoise.samplers.combinations import StepSums
+from unnoise.samplers.linear import Eta, LinearMethod, LinearTables
 from unnoise.samplers.problem import Problem
 from unnoise.samplers.state import Memory, State
 from unnoise.shapes import Int
@@ -132,7 +133,7 @@ class Multistep(LinearMethod):
                 table[1] = self.through(m, FIRST + 1, [FIRST + 1, FIRST], FIRST).split(problem.device)[0]
                 again[1:3] = None, self.through(m, FIRST + 1, [FIRST + 2, FIRST + 1, FIRST], FIRST).split(problem.device)[0]
                 held[1] = True
-        return MultistepTables(table, own.reader, start, again, held)
+        return MultistepTables(table, own.reader, own.covariance, start, again, held)
 
     def remade(self, m: Moments, device: torch.device) -> list[Coefficients | None]:
         """How the start of each step is made again, once the prediction there is known."""
@@ -154,13 +155,22 @@ class Multistep(LinearMethod):
             value = self.read(tables, prediction, x, i + 1)
             out = combined(tables.start, memory.x, (value, *memory.values))
             return state.to(out, replace(memory, led=out))
-        past, again = (self.read(tables, prediction, x, i), *memory.values), tables.again[i]
-        if tables.held[i]:
-            x = self.taken_back(x, memory)
-        elif again is not None:
-            x = as_left(x, memory.led, combined(again, memory.x, past))
-        out = noised(problem, tables.table[i], combined(tables.table[i], x, past), noise)
-        return state.to(out, Past(x, past[: self.degree], out))
+        row, again = tables.table[i], tables.again[i]
+        value, on = self.reading(tables, prediction, x, i)
+        if again is not None and memory.led is not None and x is not memory.led:
+            value, on = self.read(tables, prediction, x, i), None
+            x, again = as_left(x, memory.led, combined(again, memory.x, (value, *memory.values))), None
+        sums = StepSums()
+        here, told = sums.given(x), sums.given(value)
+        newest = told if on is None else sums.of((on[1], told), (on[0], here))
+        before = max(len(row.weights), 0 if again is None else len(again.weights)) - 1
+        past = (newest, *map(sums.given, memory.values[:before]))
+        begun = sums.given(self.taken_back(x, memory)) if tables.held[i] else here
+        if again is not None:
+            begun = sums.of((again.keep, sums.given(memory.x)), *zip(again.weights, past, strict=False))
+        end = sums.of((row.keep, begun), *zip(row.weights, past, strict=False))
+        made = sums.made(row.noise, noise, tables.covariance)
+        return state.to(made[end], Past(made[begun], (made[newest], *memory.values)[: self.degree], made[end]))
 
     def taken_back(self, x: Tensor, memory: Past) -> Tensor:
         """Where the step before began, whose end is given up."""
@@ -174,6 +184,10 @@ class Multistep(LinearMethod):
     def read(self, tables: Any, prediction: Prediction, x: Tensor, i: int) -> Tensor:
         """What the table's weights are of: the clean prediction."""
         return tables.reader.clean(prediction, x, i)
+
+    def reading(self, tables: Any, prediction: Prediction, x: Tensor, i: int) -> tuple[Tensor, OnBoth | None]:
+        """The same as on_x x + on_value value, to be made with the rest of the step; None: it is the value."""
+        return tables.reader.linear(prediction, x, i)
 
 
 def as_left(x: Tensor, led: Tensor | None, corrected: Tensor) -> Tensor:

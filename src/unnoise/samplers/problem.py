@@ -2,19 +2,19 @@
 
 from copy import copy, deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unnoise import tree
 from unnoise.checks import as_times
+from unnoise.clocks import clocks
 from unnoise.conditions import Condition, rows_of
 from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
 from unnoise.predictions import Prediction
 from unnoise.processes import Process
-from unnoise.schedules import Schedule
 from unnoise.shapes import Float, Tree
 
 
@@ -35,10 +35,13 @@ class Info:
     way: str | None = None  # and how the kernels of a batch were launched (`samplers.many`)
 
 
-def on_host(schedule: Schedule) -> Schedule:
-    """The schedule on the CPU, where tables are made: itself, or a copy where its parameters are elsewhere."""
-    held = [*schedule.parameters(), *schedule.buffers()]
-    return schedule if all(value.device.type == "cpu" for value in held) else deepcopy(schedule).cpu()
+Part = TypeVar("Part", bound=nn.Module)
+
+
+def on_host(part: Part) -> Part:
+    """A schedule, or a process, on the CPU, where tables are made: itself, or a copy where its parameters are elsewhere."""
+    held = [*part.parameters(), *part.buffers()]
+    return part if all(value.device.type == "cpu" for value in held) else deepcopy(part).cpu()
 
 
 class Problem:
@@ -86,12 +89,12 @@ class Problem:
         return other
 
     def moments(self, times: Tree[list[float]]) -> list[Tree]:
-        """Times of the loop, moved to the device at once: a list of numbers, or such a list for each leaf."""
+        """Clocks of the loop, moved to the device at once, from a list of times or such a list for each leaf."""
         if isinstance(times, dict):
             leaves = {name: self.moments(values) for name, values in times.items()}
             count = len(next(iter(leaves.values())))
             return [{name: values[i] for name, values in leaves.items()} for i in range(count)]
-        return list(torch.as_tensor(times, dtype=torch.float64).to(self.device).unbind(0))
+        return clocks(torch.as_tensor(times, dtype=torch.float64).to(self.device), len(self.noise.rows))  # type: ignore
 
     def predict(self, x: Tree, t: Tree) -> Prediction:
         """The denoiser at time t, a number or one for each row (or for each leaf such a time)."""
@@ -99,10 +102,12 @@ class Problem:
         self.info.calls += passes
         self.info.rows += rows * passes
         if isinstance(t, Tensor):
-            return self.denoiser(x, t.expand(rows), **self.condition)
+            return self.denoiser(x, t if t.ndim else t.expand(rows), **self.condition)
 
         def clock(time: Any) -> Tensor:
-            return time.expand(rows) if isinstance(time, Tensor) else as_times(time, rows, self.device)
+            if isinstance(time, Tensor):
+                return time if time.ndim else time.expand(rows)
+            return as_times(time, rows, self.device)
 
         return self.denoiser(x, tree.map_leaves(clock, t), **self.condition)
 

@@ -11,12 +11,12 @@ Any process will do: only its kernels are asked.  Under masking, what is known i
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from unnoise.samplers.base import Ancestral
+from unnoise.samplers.ancestral import Ancestral, AncestralTables
 from unnoise.samplers.problem import Problem
 from unnoise.samplers.state import Memory
 from unnoise.shapes import Bool
@@ -42,7 +42,7 @@ class Replacement(Ancestral):
         super().__init__(rounds)
         self.x, self.fixed = torch.where(fixed, x, 0), fixed
 
-    def memory(self, problem: Problem, tables: None, x: Tensor) -> Held:
+    def memory(self, problem: Problem, tables: AncestralTables | None, x: Tensor) -> Held:
         values, fixed = self.x, self.fixed
         if problem.chosen is not None:
             values, fixed = values[problem.chosen], fixed[problem.chosen]
@@ -59,8 +59,8 @@ class Replacement(Ancestral):
         process, t, s, held = problem.process, problem.clock[i], problem.clock[i + 1], state.memory
         if k == 0 and not process.absorbing:
             held = replace(held, known=process.posterior(held.known, held.x, s, t).draw(noise.at("known")))
-        x = torch.where(held.fixed, held.known, prediction.step(s).draw(noise))
+        x = torch.where(held.fixed, held.known, cast(Tensor, self.drawn(problem, tables, prediction, i, noise)))
         if k + 1 == self.rounds:
             return state.to(x, held)
-        again = process.transition(x, s, t).draw(noise.at("again"))
+        again = cast(Tensor, self.raised(problem, process, tables, x, i, noise.at("again")))
         return state.to(torch.where(held.fixed, held.known, again) if process.absorbing else again, held)
