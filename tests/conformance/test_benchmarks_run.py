@@ -46,6 +46,14 @@ def test_training_throughput():
     assert found["examples_per_second"] > 0 and 0.2 < found["ratio"] < 5
 
 
+def test_number_sampling():
+    found = json.loads(printed("number_sampling.py", "--device=cpu", "--batch=32", "--steps=6", "--repeats=2", "--json"))
+    eager = [row for row in found if row["path"] == "eager"]
+    assert [row["method"] for row in eager] == ["Ancestral", "DDIM", "DPMSolverPP(2)", "UniPC"]
+    assert all(row["ratio"] == pytest.approx(row["ms"] / row["floor_ms"]) and row["ms"] > 0 for row in eager)
+    assert all(0 < row["us"] < 2000 for row in found if row["path"] == "host") and len(found) == 8
+
+
 def test_step_overhead():
     found = json.loads(printed("step_overhead.py", "--steps=3", "--turns=2", "--json"))
     assert set(found) == {"numbers", "masking", "perceptron"}
