@@ -6,7 +6,7 @@ from torch import nn
 
 import unnoise as un
 from unnoise import clocks
-from unnoise.clocks import Timetable, as_told
+from unnoise.clocks import Timetable, as_told, spread
 
 F32, F64 = torch.float32, torch.float64
 TIMES = torch.linspace(0.9999, 1e-4, 13, dtype=F64)
@@ -15,33 +15,35 @@ TIMES = torch.linspace(0.9999, 1e-4, 13, dtype=F64)
 @pytest.mark.parametrize("chunk", [1, 7, 2**20])
 def test_rounded_as_each_by_itself(chunk, monkeypatch):
     monkeypatch.setattr(clocks, "CHUNK", chunk)
-    made = clocks.clocks(TIMES, 3)
-    for dtype in (F32, torch.bfloat16, F32):
-        for clock, t in zip(made, TIMES, strict=True):
-            assert clock.dtype == F64 and torch.equal(clock, t.expand(3))
+    made = clocks.moments(TIMES)
+    for dtype, rows in ((F32, 3), (torch.bfloat16, 3), (F32, 5)):
+        for moment, t in zip(made, TIMES, strict=True):
+            clock = spread(moment, rows)
+            assert clock.dtype == F64 and torch.equal(clock, t.expand(rows))
             told = as_told(clock, dtype)
-            assert told.dtype == dtype and told.is_contiguous() and torch.equal(told, t.expand(3).to(dtype))
+            assert told.dtype == dtype and told.is_contiguous() and torch.equal(told, t.expand(rows).to(dtype))
 
 
 def test_nothing_is_done_to_what_is_exact_or_is_no_clock_of_a_run():
-    (clock, *_), t = clocks.clocks(TIMES, 3), torch.rand(3, dtype=F64)
+    clock, t = spread(clocks.moments(TIMES)[0], 3), torch.rand(3, dtype=F64)
     assert as_told(clock, F64) is clock
-    assert torch.equal(as_told(t, F32), t.float())
+    assert torch.equal(as_told(t, F32), t.float()) and spread(t, 3) is t
+    assert torch.equal(as_told(spread(t[0], 4), F32), t[:1].float().expand(4))
 
 
 def test_many_are_rounded_at_once(monkeypatch):
     asked, rounded = [], Timetable.rounded
 
-    def noted(self, i, dtype):
+    def noted(self, *which):
         before = self.known
-        out = rounded(self, i, dtype)
+        out = rounded(self, *which)
         asked.append(self.known != before)
         return out
 
     monkeypatch.setattr(Timetable, "rounded", noted)
     monkeypatch.setattr(clocks, "CHUNK", 5 * 4)
-    for clock in clocks.clocks(TIMES, 4):
-        as_told(clock, F32)
+    for moment in clocks.moments(TIMES):
+        as_told(spread(moment, 4), F32)
     assert [i for i, new in enumerate(asked) if new] == [0, 5, 10]
 
 

@@ -375,6 +375,74 @@ def test_half_precision_is_recorded_like_any_network(kind):
         close(plain, again)
 
 
+def numbers_of(name: str) -> un.Denoiser:
+    """Ways in which a step on numbers differs: noise that is correlated, schedules per coordinate, variances, precision."""
+    torch.manual_seed(0)
+    per_coordinate = un.schedules.PerCoordinate([un.schedules.LinearBeta(0.1, 10.0 + k) for k in range(WIDTH)])
+    process = {
+        "correlated": lambda: un.Gaussian((WIDTH,), covariance=torch.eye(WIDTH) + 0.3),
+        "per coordinate": lambda: un.Gaussian((WIDTH,), per_coordinate),
+    }.get(name, lambda: un.Gaussian((WIDTH,)))()
+    variance = {"forward": un.variances.ForwardVariance(), "learned": un.variances.LearnedVariance()}.get(name)
+    network = Numbers()
+    if name == "learned":
+        network.register_forward_hook(lambda part, given, out: (out, out.sigmoid()))
+    denoiser = un.Denoiser(network, process, un.Noise if name == "noise" else un.Velocity, variance=variance)
+    return (denoiser.double() if name == "double" else denoiser).cuda()
+
+
+NUMBERS = ["velocity", "noise", "correlated", "per coordinate", "forward", "learned", "double"]
+FUSED = [DDIM(), DDIM(1.0), DPMSolverPP(2), DPMSolverPP(3), DPMSolverPP(2, sde=True), UniPC(), UniPC(4), DEIS(), Heun()]
+FUSED += [Ancestral(), Ancestral(2), Ancestral(2, fast=False)]
+
+
+@pytest.mark.parametrize("sampler", FUSED, ids=lambda s: f"{type(s).__name__} {s.order} {s.draws}")
+@pytest.mark.parametrize("name", NUMBERS)
+def test_steps_in_one_kernel_are_the_plain_ones(name, sampler, monkeypatch):
+    """By the kernel and without it, and recorded; the last with tables that lie on the device."""
+    denoiser, options = numbers_of(name), {"start": 0.98, "end": 0.05}
+    fused, _ = sample(denoiser, 20, 12, sampler, seed=3, **options)
+    recorded, _ = CapturedRun(denoiser, 20, 12, sampler, seed=3, **options)(0)
+    monkeypatch.setattr(un.samplers.combinations.fused, "available", lambda device: False)
+    plain, _ = sample(denoiser, 20, 12, sampler, seed=3, **options)
+    scale, tolerance = float(plain.abs().max()), 1e-11 if name == "double" else 2e-5
+    torch.testing.assert_close(fused / scale, plain / scale, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(recorded / scale, fused / scale, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_ancestral_steps_by_the_table_are_those_of_the_kernel(name):
+    denoiser, options = numbers_of(name), {"n": 20, "steps": 12, "seed": 3, "start": 0.98, "end": 0.05}
+    for rounds in (1, 2):
+        fast, plain = (sample(denoiser, sampler=Ancestral(rounds, fast=fast), **options)[0] for fast in (True, False))
+        scale, tolerance = float(plain.abs().max()), 1e-11 if name == "double" else 2e-5
+        torch.testing.assert_close(fast / scale, plain / scale, rtol=tolerance, atol=tolerance)
+
+
+def launched(run) -> int:
+    """The kernels that a run starts."""
+    run()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as trace:
+        run()
+        torch.cuda.synchronize()
+    return sum(event.device_type.name == "CUDA" for event in trace.events())
+
+
+@pytest.mark.parametrize(
+    "sampler", [DDIM(), DDIM(1.0), DPMSolverPP(2), UniPC(), Ancestral()], ids=lambda s: type(s).__name__
+)
+@pytest.mark.parametrize("kind", [un.Clean, un.Noise])
+def test_a_step_is_one_kernel_beside_the_network(sampler, kind):
+    denoiser = un.Denoiser(Numbers().cuda(), un.Gaussian((WIDTH,), un.schedules.LinearBeta()), kind)
+    x, t = torch.randn(20, WIDTH, device="cuda"), torch.rand(20, device="cuda")
+    with torch.no_grad():
+        network = launched(lambda: denoiser.network(x, t))
+    options = {"seed": 0, "start": 0.98, "end": 0.05}
+    many, few = (launched(lambda n=n: sample(denoiser, 20, n, sampler, **options)) for n in (40, 20))
+    assert (many - few) / 20 == network + 1
+
+
 def test_likelihoods_are_the_same_on_both_devices():
     numbers, x = denoiser_of("Velocity"), NoiseSource(4, 9).normal((WIDTH,)).float()
     for method in (un.ProbabilityFlow(rtol=1e-4, atol=1e-4), un.ProbabilityFlow("hutchinson", 3), un.PathWeighted(4, 8)):

@@ -60,6 +60,14 @@ def test_reverse_steps():
         assert row["share of draws that differ"] < 1e-3 and row["as it is, GB"] < 0.4 * row["by probabilities, GB"]
 
 
+def test_number_sampling():
+    found = json.loads(printed("number_sampling.py", "--device=cpu", "--batch=32", "--steps=6", "--repeats=2", "--json"))
+    eager = [row for row in found if row["path"] == "eager"]
+    assert [row["method"] for row in eager] == ["Ancestral", "DDIM", "DPMSolverPP(2)", "UniPC"]
+    assert all(row["ratio"] == pytest.approx(row["ms"] / row["floor_ms"]) and row["ms"] > 0 for row in eager)
+    assert all(0 < row["us"] < 2000 for row in found if row["path"] == "host") and len(found) == 8
+
+
 def test_step_overhead():
     found = json.loads(printed("step_overhead.py", "--steps=3", "--turns=2", "--json"))
     assert set(found) == {"numbers", "masking", "perceptron"}

@@ -17,6 +17,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from unnoise.checks import remembering
 from unnoise.noise import NoiseSource
 from unnoise.predictions import Prediction, ProductPrediction
 from unnoise.processes import Process
@@ -55,7 +56,8 @@ class AncestralTables:
     @torch.no_grad()
     def _kernels(self, prediction: Prediction) -> list[StepRow | None]:
         host = self.hosts.get(prediction.process)
-        table = None if host is None else prediction.kernel_table(host, self.s, self.t)
+        with remembering():  # a schedule is asked for its values at the same times several times over
+            table = None if host is None else prediction.kernel_table(host, self.s, self.t)
         if table is None:
             return [None] * len(self.t)
         columns = [table.on_x, table.on_value, *table.known]

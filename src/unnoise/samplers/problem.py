@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from unnoise import tree
 from unnoise.checks import as_times
-from unnoise.clocks import clocks
+from unnoise.clocks import moments, spread
 from unnoise.conditions import Condition, rows_of
 from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
@@ -62,6 +62,7 @@ class Problem:
         self.clock = times.to(self.device)  # the same times where the states are
         self.info = info or Info(times=times)
         self.chosen: Tensor | None = None  # which rows of the whole run these are; None: all of them
+        self._parts: dict[str, tuple[NoiseSource, Problem]] = {}
 
     @property
     def steps(self) -> int:
@@ -69,13 +70,23 @@ class Problem:
 
     def part(self, name: str) -> "Problem":
         """The same run as one leaf of a product sees it."""
-        other = copy(self)
+        noise, other = self._parts.get(name, (None, self))
+        if noise is self.noise and other.condition is self.condition and other.info is self.info:
+            return other
+        other = self._copy()
         other.process, other.noise = self.process.leaves[name], self.noise.at(name)
+        self._parts[name] = self.noise, other
+        return other
+
+    def _copy(self) -> "Problem":
+        """The same, with parts of its own."""
+        other = copy(self)
+        other._parts = {}
         return other
 
     def rows(self, index: Tensor, numbers: Tensor | None = None) -> "Problem":
         """The same run for some of its rows, which keep their noise unless they are given other numbers."""
-        other = copy(self)
+        other = self._copy()
         other.noise, other.condition = self.noise.of(index), rows_of(self.condition, index)
         other.chosen = index if self.chosen is None else self.chosen[index]
         if numbers is not None:
@@ -84,17 +95,17 @@ class Problem:
 
     def over(self, times: Float[Tensor, "times"], info: Info) -> "Problem":
         """The same run over another grid, with a record of its own."""
-        other = copy(self)
+        other = self._copy()
         other.times, other.clock, other.info = times, times.to(self.device), info
         return other
 
     def moments(self, times: Tree[list[float]]) -> list[Tree]:
-        """Clocks of the loop, moved to the device at once, from a list of times or such a list for each leaf."""
+        """Times of the loop, moved to the device at once: a list of numbers, or such a list for each leaf."""
         if isinstance(times, dict):
             leaves = {name: self.moments(values) for name, values in times.items()}
             count = len(next(iter(leaves.values())))
             return [{name: values[i] for name, values in leaves.items()} for i in range(count)]
-        return clocks(torch.as_tensor(times, dtype=torch.float64).to(self.device), len(self.noise.rows))  # type: ignore
+        return moments(torch.as_tensor(times, dtype=torch.float64).to(self.device))  # type: ignore[return-value]
 
     def predict(self, x: Tree, t: Tree) -> Prediction:
         """The denoiser at time t, a number or one for each row (or for each leaf such a time)."""
@@ -102,12 +113,10 @@ class Problem:
         self.info.calls += passes
         self.info.rows += rows * passes
         if isinstance(t, Tensor):
-            return self.denoiser(x, t if t.ndim else t.expand(rows), **self.condition)
+            return self.denoiser(x, spread(t, rows), **self.condition)
 
         def clock(time: Any) -> Tensor:
-            if isinstance(time, Tensor):
-                return time if time.ndim else time.expand(rows)
-            return as_times(time, rows, self.device)
+            return spread(time, rows) if isinstance(time, Tensor) else as_times(time, rows, self.device)
 
         return self.denoiser(x, tree.map_leaves(clock, t), **self.condition)
 
@@ -115,6 +124,6 @@ class Problem:
         """The denoiser on some rows of the batch, with their share of the condition; None: on all."""
         if rows is None:
             return self.predict(x, t)
-        part = copy(self)
+        part = self._copy()
         part.condition = rows_of(self.condition, rows)
         return part.predict(tree.rows(x, rows), t[rows] if t.ndim else t)

@@ -53,6 +53,7 @@ class LeafTables:
 
     own: dict[str, Any]
     stages: dict[str, list[tuple[float, ...]]]
+    prepared: bool  # whether some method does something before a step's first call
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,8 @@ class Leaves(OneStep):
     def tables(self, problem: Problem) -> LeafTables:
         own = self.each(lambda name, method: method.tables(problem.part(name)), problem.process)
         stages = self.each(lambda name, method: method.stage_times(problem.part(name), own[name]), problem.process)
-        return LeafTables(own, stages)
+        prepared = any(type(self.method(name)).before is not OneStep.before for name in own)
+        return LeafTables(own, stages, prepared)
 
     def memory(self, problem: Problem, tables: LeafTables, x: dict[str, Tree]) -> LeafMemories:
         own = tables.own
@@ -152,7 +154,7 @@ class Leaves(OneStep):
         def of_leaf(name: str, method: OneStep, leaf: State) -> State:
             return method.before(problem.part(name), tables.own[name], leaf, i)
 
-        return self.leaf_by_leaf(state, of_leaf)
+        return self.leaf_by_leaf(state, of_leaf) if tables.prepared else state
 
     def stage(self, problem, tables, prediction: Prediction, state: State, i, k, noise):
         prediction = prediction.by_leaf()  # an energy says its scores and ratios
