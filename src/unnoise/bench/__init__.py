@@ -7,9 +7,9 @@ Each row of the table is a function in a file of its own, registered by name (`r
 task needs it.  Networks have untrained weights, which changes nothing of their speed.
 """
 
-from unnoise.bench import digits, masking, numbers, training_steps  # noqa: F401  (they register their rows)
+from unnoise.bench import digits, masking, numbers, tables, throughput, training_steps  # noqa: F401  (they register)
 from unnoise.bench.figures import Aim, Figure
-from unnoise.bench.machine import machine, versions
+from unnoise.bench.machine import Origin
 from unnoise.bench.registry import ROWS, BenchRow, chosen, register
 from unnoise.bench.report import BenchReport
 from unnoise.bench.setting import SIZES, BenchSetting
@@ -23,11 +23,10 @@ __all__ = [
     "BenchRow",
     "BenchSetting",
     "Figure",
+    "Origin",
     "Timing",
     "chosen",
-    "machine",
     "recorded",
     "register",
     "taken",
-    "versions",
 ]

@@ -1,11 +1,16 @@
-"""The machine and the versions that a table was measured with."""
+"""The machine and the versions that something was measured with, when, and by which command."""
 
 import os
 import platform
+from dataclasses import asdict, dataclass
+from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import torch
+
+from unnoise.bench.setting import BenchSetting
 
 PACKAGES = ("unnoise", "torch", "triton", "diffusers", "flow_matching")
 
@@ -36,3 +41,33 @@ def versions() -> dict[str, str]:
             continue
     found["torch"] = torch.__version__
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where, when and how figures were measured."""
+
+    date: str
+    machine: str
+    size: str
+    versions: dict[str, str]
+    command: str
+    seconds: float  # that all of it took
+
+    @classmethod
+    def of(cls, setting: BenchSetting, command: str, seconds: float) -> "Origin":
+        return cls(
+            date=date.today().isoformat(),
+            machine=machine(setting.device),
+            size=setting.size,
+            versions=versions(),
+            command=command,
+            seconds=seconds,
+        )
+
+    def words(self) -> str:
+        known = ", ".join(f"{name} {number}" for name, number in self.versions.items())
+        return f"{self.date}, {self.machine}; size {self.size}; {known}; {self.seconds:.0f} s"
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)

@@ -4,50 +4,32 @@ from dataclasses import dataclass
 from typing import Any
 
 from unnoise.bench.figures import GIB, Figure
+from unnoise.bench.machine import Origin
 from unnoise.bench.timing import Timing
+from unnoise.evaluation.shown import table
 
 HEAD = ["row", "what", "floor", "ours", "ratio", "aim", "peers", "memory"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class BenchReport:
-    """Figures, and what they were measured with and when."""
+    """The figures of the table, and what they were measured with."""
 
     figures: list[Figure]
-    machine: str
-    size: str
-    versions: dict[str, str]
-    date: str
-    command: str
-    seconds: float
+    origin: Origin
 
     @property
     def failed(self) -> list[Figure]:
         return [figure for figure in self.figures if figure.error is not None]
 
     def json(self) -> dict[str, Any]:
-        told = {"date": self.date, "machine": self.machine, "size": self.size, "versions": self.versions}
-        ran = {"command": self.command, "seconds": self.seconds}
-        return {**told, **ran, "rows": [figure.json() for figure in self.figures]}
-
-    def origin(self) -> str:
-        known = ", ".join(f"{name} {number}" for name, number in self.versions.items())
-        return f"{self.date}, {self.machine}; size {self.size}; {known}; {self.seconds:.0f} s"
+        return {**self.origin.json(), "rows": [figure.json() for figure in self.figures]}
 
     def text(self) -> str:
-        """Lines of equal width, for a terminal."""
-        rows = [HEAD, *(cells(figure) for figure in self.figures)]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join(
-            [lines[0], "  ".join("-" * width for width in widths), *lines[1:], "", *self.notes(), self.origin()]
-        )
+        return in_lines(HEAD, [cells(figure) for figure in self.figures], self.notes(), self.origin)
 
     def markdown(self) -> str:
-        rows = [HEAD, ["---"] * len(HEAD), *(cells(figure) for figure in self.figures)]
-        table = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-        notes = [f"- {note}" for note in self.notes()]
-        return "\n".join([f"`{self.command}`: {self.origin()}", "", *table, "", *notes]).rstrip() + "\n"
+        return in_markdown(HEAD, [cells(figure) for figure in self.figures], self.notes(), self.origin)
 
     def notes(self) -> list[str]:
         """What a figure is made of, and why one is missing."""
@@ -59,6 +41,17 @@ class BenchReport:
             if figure.error is not None:
                 said.append(f"{figure.row} failed: {figure.error}")
         return said
+
+
+def in_lines(head: list[str], rows: list[list[str]], notes: list[str], origin: Origin) -> str:
+    """A table with columns of equal width, for a terminal."""
+    return "\n".join([table(head, rows, most=200), "", *notes, origin.words()])
+
+
+def in_markdown(head: list[str], rows: list[list[str]], notes: list[str], origin: Origin) -> str:
+    lines = ["| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]]
+    said = ["", *(f"- {note}" for note in notes)] if notes else []
+    return "\n".join([f"`{origin.command}`: {origin.words()}", "", *lines, *said]) + "\n"
 
 
 def cells(figure: Figure) -> list[str]:
@@ -98,7 +91,8 @@ def _with_spread(timing: Timing | None) -> str:
     if timing is None:
         return "-"
     factor, name = unit(timing.seconds)
-    return f"{seconds(timing).removesuffix(name).rstrip()} ± {timing.spread * factor:.2g} {name}"
+    spread = f" ± {timing.spread * factor:.2g}" if timing.spread else ""
+    return f"{seconds(timing).removesuffix(name).rstrip()}{spread} {name}"
 
 
 def _memory(timing: Timing) -> str:

@@ -3,8 +3,8 @@
 import json
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +13,8 @@ from unnoise.cli.extending import Extended
 
 @dataclass(kw_only=True)
 class Bench(Extended):
-    """Print the time of the library's default ways on this machine, beside the network's own time and other libraries.
+    """Print the time of the library's default ways on this machine, beside the network's own time and other libraries; or how
+    times grow with batch, length and vocabulary (--scaling).
 
     Exit status 1 if a row cannot be measured, 2 on bad input.
     """
@@ -33,45 +34,71 @@ class Bench(Extended):
     out: Path | None = None
     """Also write the table into this file, as markdown."""
 
+    scaling: Path | None = None
+    """Instead of the table measure how the time of a step grows, and draw it into this file, e.g. scaling.png."""
+
     def check(self) -> None:
         """What can be said of the options alone."""
-        if self.out is not None and not self.out.parent.is_dir():
-            raise ValueError(f"--out {self.out}: there is no folder {self.out.parent}: make it first")
+        for option, path in (("--out", self.out), ("--scaling", self.scaling)):
+            if path is not None and not path.parent.is_dir():
+                raise ValueError(f"{option} {path}: there is no folder {path.parent}: make it first")
+        if self.scaling is not None and self.only is not None:
+            raise ValueError(
+                f"--only {self.only} chooses rows of the table, which --scaling leaves out: give one of the two"
+            )
 
     def run(self) -> int:
         self.check()
-        self.load_extensions()
-        from unnoise.bench import BenchReport, BenchSetting, chosen, machine, versions
+        from unnoise.bench import BenchSetting
 
-        rows = chosen(part.strip() for part in self.only.split(",")) if self.only else chosen()
+        self.load_extensions()
         setting = BenchSetting.of(self.device, self.size)
-        started, figures = time.monotonic(), list[Any]()
-        for row in self.shown(rows):
-            figures.extend(row.figures(setting))
-        report = BenchReport(
-            figures=figures,
-            machine=machine(setting.device),
-            size=setting.size,
-            versions=versions(),
-            date=date.today().isoformat(),
-            command=self.command(),
-            seconds=time.monotonic() - started,
-        )
+        report, status = self.table(setting) if self.scaling is None else self.growth(setting, self.scaling)
         print(json.dumps(report.json(), indent=1) if self.json else report.text())
         if self.out is not None:
             self.out.write_text(report.markdown())
-        return 1 if report.failed else 0
+        return status
+
+    def table(self, setting: Any) -> tuple[Any, int]:
+        """The rows asked for; status 1 where one failed."""
+        from unnoise.bench import BenchReport, Origin, chosen
+
+        rows = chosen(part.strip() for part in self.only.split(",")) if self.only else chosen()
+        started, figures = time.monotonic(), list[Any]()
+        for row in self.shown(rows, "row", lambda row: row.name):
+            figures.extend(row.figures(setting))
+        report = BenchReport(figures, Origin.of(setting, self.command(), time.monotonic() - started))
+        return report, 1 if report.failed else 0
+
+    def growth(self, setting: Any, file: Path) -> tuple[Any, int]:
+        """The sweeps, drawn into the file."""
+        from unnoise.bench import Origin
+        from unnoise.bench.scaling import GrowthReport, scaling
+        from unnoise.bench.scaling_picture import canvas, save
+
+        measures = scaling(setting)
+        picture, started, sweeps = canvas(len(measures)), time.monotonic(), list[Any]()
+        for measure in self.shown(measures, "sweep", lambda _: "scaling"):
+            sweeps.extend(measure())
+        origin = Origin.of(setting, self.command(), time.monotonic() - started)
+        save(sweeps, picture, f"{origin.machine}, {origin.date}", file)
+        return GrowthReport(sweeps, origin), 0
 
     def command(self) -> str:
         """The command that measures the same again."""
-        told = {"--only": self.only, "--size": self.size, "--device": None if self.device == "auto" else self.device}
+        told = {
+            "--scaling": self.scaling,
+            "--only": self.only,
+            "--size": self.size,
+            "--device": None if self.device == "auto" else self.device,
+        }
         return " ".join(["unnoise bench", *(f"{name} {value}" for name, value in told.items() if value is not None)])
 
-    def shown(self, rows: list[Any]) -> Any:
+    def shown(self, items: list[Any], unit: str, name: Callable[[Any], str]) -> Iterator[Any]:
         """The same, with a bar where someone looks on."""
         from tqdm import tqdm
 
-        with tqdm(rows, unit="row", disable=not sys.stderr.isatty(), file=sys.stderr, leave=False) as bar:
-            for row in bar:
-                bar.set_description(row.name)
-                yield row
+        with tqdm(items, unit=unit, disable=not sys.stderr.isatty(), file=sys.stderr, leave=False) as bar:
+            for item in bar:
+                bar.set_description(name(item))
+                yield item
