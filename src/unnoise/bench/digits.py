@@ -17,7 +17,7 @@ from unnoise.training.drawing import draw
 
 SIZES = {  # images, side, levels, steps, preset
     "tiny": (4, 8, 5, 2, "tiny"),
-    "small": (32, 28, 256, 8, "tiny"),
+    "small": (16, 28, 256, 8, "tiny"),
     "large": (1000, 28, 256, 128, "base"),
 }
 

@@ -43,7 +43,7 @@ class MaskedTexts:
 
 TEXTS = {
     "tiny": MaskedTexts(2, 80, 101, 32, 1, 4),
-    "small": MaskedTexts(4, 128, 50_257, 256, 4, 16),
+    "small": MaskedTexts(2, 96, 50_257, 256, 4, 8),
     "large": MaskedTexts(16, 1024, 50_257, 768, 12, 32),
 }
 AIMS: dict[str, Aim | None] = {"tiny": None, "small": Aim(ratio=2.0, peers=5.0), "large": Aim(ratio=1.15, memory=0.5)}

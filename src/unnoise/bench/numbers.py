@@ -63,7 +63,7 @@ class Vectors:
 
 
 def vectors(setting: BenchSetting) -> Vectors:
-    batch, steps = setting.pick({"tiny": (8, 4), "small": (4096, 50), "large": (4096, 50)})
+    batch, steps = setting.pick({"tiny": (8, 4), "small": (1024, 50), "large": (4096, 50)})
     return Vectors(setting, batch, steps)
 
 

@@ -6,7 +6,7 @@ steps, and only for those rows the head over the vocabulary is asked: the third 
 sweep spans two orders of magnitude.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,9 +134,11 @@ class Point:
         return {**found, DRAWING: found[DRAWING].over(self.steps)}
 
 
-def _sweep(against: str, points: list[tuple[float, Point]], kept: Iterable[str]) -> list[Sweep]:
-    numbers, found = [number for number, _ in points], [point.timed() for _, point in points]
-    return [Sweep(against, what, numbers, [timings[what] for timings in found]) for what in kept]
+def _sweep(against: str, points: Iterator[tuple[float, Point]], kept: Iterable[str]) -> list[Sweep]:
+    """Each point is made when its turn comes."""
+    found = [(number, point.timed()) for number, point in points]
+    numbers = [number for number, _ in found]
+    return [Sweep(against, what, numbers, [timings[what] for _, timings in found]) for what in kept]
 
 
 def scaling(setting: BenchSetting) -> list[Callable[[], list[Sweep]]]:
@@ -148,7 +150,7 @@ def scaling(setting: BenchSetting) -> list[Callable[[], list[Sweep]]]:
 
     tokens = span.batch * span.length
     return [
-        lambda: _sweep("batch", [(n, point(batch=n)) for n in span.batches], (DRAWING, TRAINING)),
-        lambda: _sweep("length", [(n, point(length=n)) for n in span.lengths], (DRAWING, TRAINING)),
-        lambda: _sweep("vocabulary rows touched", [(tokens / n, point(steps=n)) for n in span.runs], (DRAWING,)),
+        lambda: _sweep("batch", ((n, point(batch=n)) for n in span.batches), (DRAWING, TRAINING)),
+        lambda: _sweep("length", ((n, point(length=n)) for n in span.lengths), (DRAWING, TRAINING)),
+        lambda: _sweep("vocabulary rows touched", ((tokens / n, point(steps=n)) for n in span.runs), (DRAWING,)),
     ]

@@ -26,7 +26,7 @@ from unnoise.processes import Masking, Process, Uniform
 
 TEXTS = {
     "tiny": MaskedTexts(2, 16, 101, 32, 1, 4),
-    "small": MaskedTexts(4, 64, 50_257, 256, 4, 16),
+    "small": MaskedTexts(2, 64, 50_257, 256, 4, 8),
     "large": MaskedTexts(16, 1024, 50_257, 768, 12, 32),
 }
 

@@ -13,8 +13,8 @@ from unnoise.cli.extending import Extended
 
 @dataclass(kw_only=True)
 class Bench(Extended):
-    """Print the time of the library's default ways on this machine, beside the network's own time and other libraries; or how
-    times grow with batch, length and vocabulary (--scaling).
+    """Print how long the library's default ways take on this machine, beside the network's own time and other libraries; or
+    how times grow with batch, length and vocabulary (--scaling).
 
     Exit status 1 if a row cannot be measured, 2 on bad input.
     """
