@@ -7,7 +7,16 @@ Each row of the table is a function in a file of its own, registered by name (`r
 task needs it.  Networks have untrained weights, which changes nothing of their speed.
 """
 
-from unnoise.bench import digits, masking, numbers, tables, throughput, training_steps  # noqa: F401  (they register)
+from unnoise.bench import (  # noqa: F401  (they register their rows)
+    digits,
+    masking,
+    numbers,
+    ready_logits,
+    small_steps,
+    tables,
+    throughput,
+    training_steps,
+)
 from unnoise.bench.figures import Aim, Figure
 from unnoise.bench.machine import Origin
 from unnoise.bench.registry import ROWS, BenchRow, chosen, register

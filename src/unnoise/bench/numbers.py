@@ -20,7 +20,7 @@ from unnoise.bench.timing import recorded, taken
 from unnoise.denoiser import Denoiser
 from unnoise.predictions import Noise
 from unnoise.processes import Gaussian
-from unnoise.samplers import Ancestral, CapturedRun, DPMSolverPP, UniPC
+from unnoise.samplers import DDIM, Ancestral, CapturedRun, DPMSolverPP, UniPC
 from unnoise.samplers.base import Sampler
 from unnoise.samplers.sample import sample
 from unnoise.schedules import LinearBeta
@@ -84,11 +84,12 @@ def numbers(setting: BenchSetting) -> list[Figure]:
     return [plain, given.captured(Ancestral(), None, setting.aim(ratio=1.3))] if setting.on_cuda else [plain]
 
 
-@register("multistep", "DPM-Solver++ 2M and UniPC, recorded")
+@register("multistep", "DPM-Solver++ 2M, UniPC and DDIM, recorded")
 @torch.no_grad()
 def multistep(setting: BenchSetting) -> list[Figure]:
     given, aim = vectors(setting), setting.aim(ratio=1.2)
     return [
         given.captured(DPMSolverPP(2), "DPMSolverMultistepScheduler", aim),
         given.captured(UniPC(2), "UniPCMultistepScheduler", aim),
+        given.captured(DDIM(), "DDIMScheduler", aim),
     ]

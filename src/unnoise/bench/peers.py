@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 DIFFUSERS: dict[str, tuple[str, dict[str, Any]]] = {
     "DDPMScheduler": ("scheduling_ddpm", {"clip_sample": False}),
+    "DDIMScheduler": ("scheduling_ddim", {"clip_sample": False}),
     "DPMSolverMultistepScheduler": ("scheduling_dpmsolver_multistep", {"solver_order": 2}),
     "UniPCMultistepScheduler": ("scheduling_unipc_multistep", {"solver_order": 2}),
 }

@@ -45,7 +45,18 @@ class BenchRow:
 
 
 ROWS: dict[str, BenchRow] = {}
-FIRST = ("masking", "numbers", "multistep", "masked-training", "uniform-training", "table", "digits", "training")
+FIRST = (
+    "masking",
+    "numbers",
+    "multistep",
+    "masked-training",
+    "uniform-training",
+    "bound",
+    "small-steps",
+    "table",
+    "digits",
+    "training",
+)
 
 
 def register(name: str, about: str) -> Callable[[Measure], Measure]:

@@ -23,7 +23,7 @@ from unnoise.training.recipes import recipe
 from unnoise.training.run import Run, ema_name
 from unnoise.tree import map_leaves
 
-SIZES = {"tiny": (8, LABELS[:2], NUMBERS[:1]), "small": (256, LABELS, NUMBERS), "large": (ROWS, LABELS, NUMBERS)}
+SIZES = {"tiny": (8, LABELS[:2], NUMBERS[:1]), "small": (128, LABELS, NUMBERS), "large": (ROWS, LABELS, NUMBERS)}
 BATCH = 4096  # rows that the floor's network sees at once
 LONG = 30.0  # seconds of a command, beyond which an eighth of the rows is drawn again
 

@@ -55,7 +55,7 @@ class Windows:
         return (BEFORE + self.windows) * self.updates
 
 
-SIZES = {"tiny": Windows(2, 1, "tiny", 64), "small": Windows(4, 5, "tiny", 2048), "large": Windows(8, 10, "small", ROWS)}
+SIZES = {"tiny": Windows(2, 1, "tiny", 64), "small": Windows(3, 3, "tiny", 2048), "large": Windows(8, 10, "small", ROWS)}
 
 
 def _table(rows: int) -> tuple[Format, AnyState]:

@@ -55,9 +55,13 @@ class Bench(Extended):
         setting = BenchSetting.of(self.device, self.size)
         report, status = self.table(setting) if self.scaling is None else self.growth(setting, self.scaling)
         print(json.dumps(report.json(), indent=1) if self.json else report.text())
+        return status
+
+    def keep(self, report: Any) -> Any:
+        """Write what there is, so that a run that is cut short leaves what it has measured."""
         if self.out is not None:
             self.out.write_text(report.markdown())
-        return status
+        return report
 
     def table(self, setting: Any) -> tuple[Any, int]:
         """The rows asked for; status 1 where one failed."""
@@ -67,7 +71,7 @@ class Bench(Extended):
         started, figures = time.monotonic(), list[Any]()
         for row in self.shown(rows, "row", lambda row: row.name):
             figures.extend(row.figures(setting))
-        report = BenchReport(figures, Origin.of(setting, self.command(), time.monotonic() - started))
+            report = self.keep(BenchReport(figures, Origin.of(setting, self.command(), time.monotonic() - started)))
         return report, 1 if report.failed else 0
 
     def growth(self, setting: Any, file: Path) -> tuple[Any, int]:
@@ -82,7 +86,7 @@ class Bench(Extended):
             sweeps.extend(measure())
         origin = Origin.of(setting, self.command(), time.monotonic() - started)
         save(sweeps, picture, f"{origin.machine}, {origin.date}", file)
-        return GrowthReport(sweeps, origin), 0
+        return self.keep(GrowthReport(sweeps, origin)), 0
 
     def command(self) -> str:
         """The command that measures the same again."""
