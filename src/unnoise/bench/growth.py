@@ -25,7 +25,7 @@ class Growth:
     exponent: float
 
     @classmethod
-    def of(cls, numbers: Sequence[float], seconds: Sequence[float]) -> "Growth":
+    def of(cls, numbers: Sequence[int | float], seconds: Sequence[float]) -> "Growth":
         if len(numbers) != len(seconds) or len(numbers) < 3:
             raise ValueError(f"{len(numbers)} numbers and {len(seconds)} times: a growth is fitted to three points or more")
         n, t = np.asarray(numbers, dtype=float), np.asarray(seconds, dtype=float)
@@ -36,7 +36,7 @@ class Growth:
         errors = [_fitted(n**p, t)[2] for p in EXPONENTS]
         return cls(offset, slope, float(1 - left / around) if around > 0 else 1.0, float(EXPONENTS[np.argmin(errors)]))
 
-    def at(self, number: float) -> float:
+    def at(self, number: int | float) -> float:
         """The line's time."""
         return self.offset + self.slope * number
 

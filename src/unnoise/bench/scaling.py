@@ -73,7 +73,7 @@ class Sweep:
 
     against: str
     what: str
-    numbers: list[float]
+    numbers: list[int | float]
     timings: list[Timing]
 
     @property
@@ -134,7 +134,7 @@ class Point:
         return {**found, DRAWING: found[DRAWING].over(self.steps)}
 
 
-def _sweep(against: str, points: Iterator[tuple[float, Point]], kept: Iterable[str]) -> list[Sweep]:
+def _sweep(against: str, points: Iterator[tuple[int | float, Point]], kept: Iterable[str]) -> list[Sweep]:
     """Each point is made when its turn comes."""
     found = [(number, point.timed()) for number, point in points]
     numbers = [number for number, _ in found]

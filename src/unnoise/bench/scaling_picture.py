@@ -11,7 +11,7 @@ def canvas(panels: int) -> Any:
     try:
         from matplotlib.figure import Figure as Picture
     except ImportError:
-        raise ValueError("the picture needs matplotlib: pip install 'unnoise[plot]'") from None
+        raise ValueError("the picture needs matplotlib: pip install 'unnoise[all]'") from None
     return Picture(figsize=(4.2 * panels, 4.0), layout="constrained")
 
 

@@ -66,7 +66,7 @@ def table(setting: BenchSetting) -> list[Figure]:
     ]
 
 
-def floor(denoiser: Denoiser, form: AdultLike, rows: float, setting: BenchSetting) -> Timing:
+def floor(denoiser: Denoiser, form: AdultLike, rows: int | float, setting: BenchSetting) -> Timing:
     """So many rows through the network."""
     batch = int(min(rows, BATCH))
     x: AnyState = map_leaves(lambda leaf: leaf.to(setting.device), form.drawn(batch))

@@ -32,7 +32,7 @@ class Timing:
     spread: float = 0.0
     memory: int | None = None
 
-    def over(self, parts: float) -> "Timing":
+    def over(self, parts: int | float) -> "Timing":
         """The same, for one of so many equal parts."""
         return replace(self, seconds=self.seconds / parts, spread=self.spread / parts)
 
