@@ -394,3 +394,39 @@ def test_recorded_updates_are_the_plain_ones(name, optimiser, precision):
     # sums in an order that is not fixed differ by rounding, which the optimisers' division enlarges where gradients are
     # small: seen on an H200, 0.000 to 0.0024 of the way (AdamW), 0.000 to 0.0235 (Muon)
     assert (plain - recorded).norm() < {"adamw": 0.01, "muon": 0.05}[optimiser] * (plain - first).norm()
+
+
+@pytest.mark.parametrize(
+    "row", ["masking", "numbers", "multistep", "masked-training", "uniform-training", "bound", "digits"]
+)
+def test_rows_of_the_speed_table(row):
+    """Each is measured with its memory; call by call and recorded where both are."""
+    from unnoise.bench import BenchSetting, chosen
+
+    figures = chosen([row])[0].figures(BenchSetting.of("cuda", "tiny"))
+    assert [figure.error for figure in figures] == [None] * len(figures)
+    assert len(figures) == {"masking": 2, "numbers": 2, "multistep": 3, "bound": 2}.get(row, 1)
+    assert all(figure.ours.memory is not None and figure.ratio > 0 for figure in figures)
+
+
+def test_memory_of_a_call_is_what_it_asks_for():
+    from unnoise.bench import taken
+
+    held = []
+
+    def call():
+        held[:] = [torch.empty(2**20, device="cuda")]  # 4 MiB that stay
+        torch.empty(2**21, device="cuda")  # and 8 MiB that do not
+
+    found = taken({"call": call}, torch.device("cuda"), rounds=1)["call"]
+    assert 12 * 2**20 <= found.memory <= 16 * 2**20  # while the new one is made the old one still stands
+
+
+def test_a_recorded_call_is_played_again():
+    from unnoise.bench import recorded
+
+    x = torch.zeros(4, device="cuda")
+    replay = recorded(lambda: x.add_(1), torch.device("cuda"))
+    before = x.clone()
+    replay()
+    assert torch.equal(x, before + 1)
