@@ -419,7 +419,7 @@ def test_memory_of_a_call_is_what_it_asks_for():
         torch.empty(2**21, device="cuda")  # and 8 MiB that do not
 
     found = taken({"call": call}, torch.device("cuda"), rounds=1)["call"]
-    assert 12 * 2**20 <= found.memory <= 16 * 2**20  # while the new one is made the old one still stands
+    assert 12 * 2**20 <= found.memory <= 16 * 2**20  # rounded up
 
 
 def test_a_recorded_call_is_played_again():

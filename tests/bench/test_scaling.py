@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from unnoise.bench import BenchSetting, Timing
+from unnoise.bench import BenchSetting
 from unnoise.bench.machine import Origin
 from unnoise.bench.scaling import DRAWING, SPANS, TRAINING, GrowthReport, Point, Sweep, scaling
 from unnoise.bench.scaling_picture import canvas, save
@@ -32,7 +32,7 @@ def test_sweeps_span_what_they_say():
         ("vocabulary rows touched", DRAWING),
     ]
     assert batch[0].numbers == [1, 2, 4] and length[1].numbers == [4, 8, 16] and touched[0].numbers == [2, 4, 8]
-    assert all(timing.seconds > 0 for sweep in batch + length + touched for timing in sweep.timings)
+    assert all(time > 0 for sweep in batch + length + touched for time in sweep.times)
 
 
 @pytest.mark.parametrize("size", ["small", "large"])
@@ -50,7 +50,7 @@ def test_a_training_step_leaves_no_gradient():
 
 
 def test_report_and_picture(tmp_path):
-    sweep = Sweep("batch", "a step", [1, 10, 100], [Timing(1e-3 * (1 + 0.1 * n)) for n in (1, 10, 100)])
+    sweep = Sweep("batch", "a step", [1, 10, 100], [1e-3 * (1 + 0.1 * n) for n in (1, 10, 100)])
     origin = Origin(date="d", machine="m", size="tiny", versions={}, command="c", seconds=1.0)
     report = GrowthReport([sweep], origin)
     assert sweep.cells() == ["batch", "a step", "1", "100", "1.1 ms to 11 ms", "1.00", "1.0000", "1 ms"]

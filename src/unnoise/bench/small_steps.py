@@ -22,7 +22,7 @@ from unnoise.bench.bodies import PlainPerceptron
 from unnoise.bench.figures import Aim, Figure
 from unnoise.bench.registry import register
 from unnoise.bench.setting import BenchSetting
-from unnoise.bench.timing import taken
+from unnoise.bench.timing import one_thread, taken
 from unnoise.denoiser import Denoiser
 from unnoise.networks.presets import default_network
 from unnoise.objectives import Objective
@@ -86,9 +86,5 @@ def measured(name: str, denoiser: Denoiser, by_hand: Loss, x0: Tensor, most: flo
 @register("small-steps", "a training step of a tiny network beside one by hand")
 def small_steps(setting: BenchSetting) -> list[Figure]:
     torch.manual_seed(0)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         return [measured(*case, setting) for case in cases()]
-    finally:
-        torch.set_num_threads(threads)

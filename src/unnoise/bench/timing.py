@@ -10,11 +10,11 @@ call to call counts as well; on CUDA alone.
 """
 
 import statistics
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from math import ceil
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import torch
@@ -26,22 +26,28 @@ SHORTEST = 5e-3  # seconds between two readings of the clock, at least
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of a call: the median of several, half the distance of their quartiles, and the peak of memory in bytes."""
+    """Seconds of a call: the median of several, half the distance of their quartiles, the peak of memory in bytes, and the
+    least of the times: what disturbs a call only adds to it."""
 
     seconds: float
     spread: float = 0.0
     memory: int | None = None
+    least: float | None = None
 
     def over(self, parts: int | float) -> "Timing":
         """The same, for one of so many equal parts."""
-        return replace(self, seconds=self.seconds / parts, spread=self.spread / parts)
+        least = None if self.least is None else self.least / parts
+        return replace(self, seconds=self.seconds / parts, spread=self.spread / parts, least=least)
 
     @classmethod
     def of(cls, seconds: list[float], memory: int | None = None) -> "Timing":
         if len(seconds) < 2:
-            return cls(seconds[0], 0.0, memory)
+            return cls(seconds[0], 0.0, memory, seconds[0])
         low, _, high = statistics.quantiles(seconds, n=4, method="inclusive")
-        return cls(statistics.median(seconds), (high - low) / 2, memory)
+        return cls(statistics.median(seconds), (high - low) / 2, memory, min(seconds))
+
+
+Clock = Callable[[torch.device], float]
 
 
 def clock(device: torch.device) -> float:
@@ -51,11 +57,16 @@ def clock(device: torch.device) -> float:
     return perf_counter()
 
 
+def undisturbed(device: torch.device) -> float:
+    """The same, but on a processor the time that it has given to this process: what else it does is left out."""
+    return clock(device) if device.type == "cuda" else process_time()
+
+
 class _Watched:
     """A call with its times and its peak of memory."""
 
-    def __init__(self, call: Call, device: torch.device):
-        self.call, self.device, self.times = call, device, list[float]()
+    def __init__(self, call: Call, device: torch.device, clock: Clock):
+        self.call, self.device, self.clock, self.times = call, device, clock, list[float]()
         self.on_cuda = device.type == "cuda"
         before = torch.cuda.memory_allocated(device) if self.on_cuda else 0
         call()  # compiles, chooses algorithms
@@ -70,10 +81,10 @@ class _Watched:
 
     def time(self) -> float:
         """One more round; how long it took."""
-        start = clock(self.device)
+        start = self.clock(self.device)
         for _ in range(self.inner):
             self.call()
-        took = clock(self.device) - start
+        took = self.clock(self.device) - start
         self.times.append(took / self.inner)
         return took
 
@@ -81,9 +92,11 @@ class _Watched:
         return Timing.of(self.times or [self.first], self.memory)
 
 
-def taken(calls: Mapping[str, Call], device: torch.device, rounds: int = 9, seconds: float = 10.0) -> dict[str, Timing]:
+def taken(
+    calls: Mapping[str, Call], device: torch.device, rounds: int = 9, seconds: float = 10.0, clock: Clock = clock
+) -> dict[str, Timing]:
     """The time of each call: so many alternating rounds, or fewer once `seconds` have gone by."""
-    watched = {name: _Watched(call, device) for name, call in calls.items()}
+    watched = {name: _Watched(call, device, clock) for name, call in calls.items()}
     spent = sum(one.first for one in watched.values())
     for _ in range(rounds):
         if spent > seconds:
@@ -111,6 +124,17 @@ def recorded(call: Call, device: torch.device) -> Call:
 def half(device: torch.device) -> AbstractContextManager:
     """Autocast to bfloat16 on CUDA, as training runs there; nothing elsewhere."""
     return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """For the length of a `with`, torch has one thread of the processor."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def forget_gradients(module: nn.Module) -> None:
