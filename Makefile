@@ -5,7 +5,7 @@ export PIP_CONSTRAINT := constraints/dev.txt
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test conformance campaign mutants bench bench-families bench-samplers bench-few-steps peers pictures \
+.PHONY: setup demo test conformance campaign mutants bench bench-families bench-peers bench-few-steps peers pictures \
   lint clean
 setup: .venv/.ready
 
@@ -36,21 +36,20 @@ campaign: setup
 mutants: setup
 	$(BIN)/python benchmarks/mutants.py
 
-bench: bench-families
-	$(BIN)/python benchmarks/bound_speed.py
-	$(BIN)/python benchmarks/head_training.py
+bench: setup
+	$(BIN)/unnoise bench
 
 bench-families: setup
 	$(BIN)/python benchmarks/families.py --out out
 
 .venv-peers/.ready: pyproject.toml constraints/dev.txt
 	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/pip install --quiet --editable . diffusers flow_matching torchdiffeq scipy mpmath einops pot jaxtyping
+	.venv-peers/bin/pip install --quiet --editable '.[train,plot]' diffusers flow_matching torchdiffeq scipy mpmath einops pot jaxtyping
 	.venv-peers/bin/pip install --quiet --no-deps azula bionemo-moco torchcfm k-diffusion
 	touch $@
 
-bench-samplers: .venv-peers/.ready
-	.venv-peers/bin/python -W ignore benchmarks/sampling_overhead.py
+bench-peers: .venv-peers/.ready
+	.venv-peers/bin/python -W ignore -m unnoise.cli bench
 	.venv-peers/bin/python benchmarks/flow_likelihood.py
 
 bench-few-steps: .venv-peers/.ready

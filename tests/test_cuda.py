@@ -660,20 +660,37 @@ def test_a_step_of_many_tokens_waits_for_nothing(make, half):
         torch.cuda.set_sync_debug_mode("default")
 
 
-def test_half_of_the_rows_cost_half():
-    """Of 8192 rows with 20,011 categories, forward and backward; the figures are those of benchmarks/head_training.py."""
-    h = torch.randn(8192, 256, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-    weight = torch.randn(20_011, 256, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-    index, u = torch.randint(20_011, (8192, 1), device="cuda"), torch.rand(8192, device="cuda")
-    seconds = []
-    for share in (0.5, 1.0):
-        times = []
-        for _ in range(12):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            head_terms(h, weight, None, index, chosen=u < share)[0].sum().backward()
-            end.record()
-            torch.cuda.synchronize()
-            times.append(start.elapsed_time(end))
-        seconds.append(sorted(times)[3])
-    assert seconds[0] < 0.7 * seconds[1], seconds
+@pytest.mark.parametrize(
+    "row", ["masking", "numbers", "multistep", "masked-training", "uniform-training", "bound", "digits"]
+)
+def test_rows_of_the_speed_table(row):
+    """Each is measured with its memory; call by call and recorded where both are."""
+    from unnoise.bench import BenchSetting, chosen
+
+    figures = chosen([row])[0].figures(BenchSetting.of("cuda", "tiny"))
+    assert [figure.error for figure in figures] == [None] * len(figures)
+    assert len(figures) == {"masking": 2, "numbers": 2, "multistep": 3, "bound": 2}.get(row, 1)
+    assert all(figure.ours.memory is not None and figure.ratio > 0 for figure in figures)
+
+
+def test_memory_of_a_call_is_what_it_asks_for():
+    from unnoise.bench import taken
+
+    held = []
+
+    def call():
+        held[:] = [torch.empty(2**20, device="cuda")]  # 4 MiB that stay
+        torch.empty(2**21, device="cuda")  # and 8 MiB that do not
+
+    found = taken({"call": call}, torch.device("cuda"), rounds=1)["call"]
+    assert 12 * 2**20 <= found.memory <= 16 * 2**20  # rounded up
+
+
+def test_a_recorded_call_is_played_again():
+    from unnoise.bench import recorded
+
+    x = torch.zeros(4, device="cuda")
+    replay = recorded(lambda: x.add_(1), torch.device("cuda"))
+    before = x.clone()
+    replay()
+    assert torch.equal(x, before + 1)

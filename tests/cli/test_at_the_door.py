@@ -51,6 +51,9 @@ def asked(folder, *words):
         ("infill nowhere here.csv --out full.csv", 2, "unnoise: nowhere does not exist"),
         ("infill run nothing.csv --out full.csv", 2, "nothing.csv: there is no such file"),
         ("verify --brief --only masking", 2, "--brief chooses the processes itself"),
+        ("bench --help", 0, "--scaling"),
+        ("bench --out nowhere/table.md", 2, "there is no folder nowhere"),
+        ("bench --scaling grown.png --only numbers", 2, "give one of the two"),
         ("completion bash", 0, "complete -o default -F _unnoise unnoise"),
     ],
 )

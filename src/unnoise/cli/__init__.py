@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from unnoise.cli.bench import Bench
 from unnoise.cli.completion import Completion
 from unnoise.cli.demo import Demo
 from unnoise.cli.evaluate import Evaluate
@@ -26,6 +27,7 @@ Command = (
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate", description=Evaluate.__doc__)]
     | Annotated[Infill, tyro.conf.subcommand("infill", description=Infill.__doc__)]
     | Annotated[Verify, tyro.conf.subcommand("verify", description=Verify.__doc__)]
+    | Annotated[Bench, tyro.conf.subcommand("bench", description=Bench.__doc__)]
     | Annotated[Demo, tyro.conf.subcommand("demo", description=Demo.__doc__)]
     | Annotated[Completion, tyro.conf.subcommand("completion", description=Completion.__doc__)]
 )
@@ -38,7 +40,7 @@ OPTIONS: dict[str, Any] = {
 
 def main(arguments: list[str] | None = None) -> None:
     try:
-        command: Train | Sample | Evaluate | Infill | Verify | Demo | Completion = tyro.cli(
+        command: Train | Sample | Evaluate | Infill | Verify | Bench | Demo | Completion = tyro.cli(
             Command,  # type: ignore[arg-type]
             args=arguments,
             **OPTIONS,
