@@ -100,7 +100,7 @@ class Ancestral(OneStep):
 
     order: int | None = 1
 
-    def __init__(self, rounds: int = 1, fast: bool = True):
+    def __init__(self, rounds: int = 1, *, fast: bool = True):
         if rounds < 1:
             raise ValueError(f"rounds = {rounds}: every step is taken at least once")
         self.rounds = self.stages = rounds
