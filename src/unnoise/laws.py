@@ -129,6 +129,10 @@ class Categorical(Law):
         return finite_or_inf(sum_coordinates(kl_terms(self.log_probs, other.log_probs)))
 
     def draw(self, noise: NoiseSource) -> Tensor:
+        return self.drawn(noise)
+
+    def drawn(self, noise: NoiseSource) -> Tensor:
+        """How `draw` goes about it, by the probabilities unless a law knows better."""
         return draw_categories(self.log_probs, noise)
 
 

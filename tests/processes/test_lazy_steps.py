@@ -10,6 +10,7 @@ from unnoise.laws import draw_categories
 from unnoise.noise import NoiseSource
 from unnoise.processes import lazy_steps, noise_laws, rate_matrices
 from unnoise.processes.lazy_steps import PushedStep, RaisedStep
+from unnoise.verify.branching import branches
 
 ROWS = 200
 BY_COORDINATE = un.schedules.PerCoordinate([un.schedules.Linear(), un.schedules.Cosine(), un.schedules.Polynomial(3.0)])
@@ -100,6 +101,29 @@ def test_the_law_by_counting(name):
     exact = process.reverse_step(x[:1], logits[:1].double().log_softmax(-1), 0.3, 0.5).probs[0]
     shares = torch.nn.functional.one_hot(law.draw(Even(0, n)), process.state_space.size).double().mean(0)
     assert float((shares - exact).abs().max()) < 1.5 / n
+
+
+@pytest.mark.parametrize("name", ["scalar", "neighbours"])
+def test_numbers_that_stay_open_branch_by_the_probabilities(name):
+    """As `unnoise verify` draws: every outcome of a step, with its probability."""
+    process = un.RateMatrix(rate_matrices.nearest_neighbour(3)) if name == "neighbours" else un.Uniform(3)
+    x, logits = torch.tensor([0, 1, 2, 2]), torch.randn(4, 3, dtype=torch.float64)
+
+    def run(noise, x):
+        copies = len(x) // 4
+        law = un.Posterior(logits.repeat_interleave(copies, 0), process, x, 0.5).step(0.3)
+        assert isinstance(law, lazy_steps.LazyStep)
+        return law.draw(noise)
+
+    outcomes, weights = branches(run, x, {})
+    exact = process.reverse_step(x, logits.log_softmax(-1), 0.3, 0.5).probs
+    found = torch.zeros(4, 3, dtype=torch.float64).scatter_add(1, outcomes, weights)
+    torch.testing.assert_close(found, exact, rtol=1e-12, atol=1e-12)
+
+
+def test_no_rows():
+    prediction = un.Posterior(torch.zeros(0, 12, 7), RAISED["uniform"], torch.zeros(0, 12).long(), 0.5)
+    assert prediction.step(0.4).draw(NoiseSource(0, 0)).shape == (0, 12)
 
 
 def test_sample_i_is_the_same_in_any_batch():

@@ -8,6 +8,7 @@ unless the network made it.  A draw falls on the category that the probabilities
 for numbers as close to an edge as rounding: in float32 a share of some 1e-5 of all draws.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,17 @@ class LazyStep(Categorical):
     def log_probs(self) -> Float[Tensor, "batch *shape size"]:  # type: ignore[override]
         return self.plain.log_probs
 
+    def drawn(self, noise: NoiseSource) -> Int[Tensor, "batch *shape"]:
+        u = noise.uniform(tuple(self.x_t.shape[1:]))
+        if type(u) is not Tensor:  # numbers that stay open until they are compared: then what they decide must be in sight
+            return super().drawn(noise)
+        with torch.no_grad():
+            return self.at(u.flatten()).reshape(self.x_t.shape)
+
+    @abstractmethod
+    def at(self, u: Float[Tensor, "coordinates"]) -> Int[Tensor, "coordinates"]:
+        """The categories on which uniform numbers fall."""
+
     def together(self) -> int:
         """Coordinates of a chunk."""
         least, entries = (FEWEST, CACHED) if self.x_t.device.type == "cpu" else (MANY, LARGE)
@@ -60,20 +72,17 @@ class PushedStep(LazyStep):
 
     process: "DenseProcess"
 
-    @torch.no_grad()
-    def draw(self, noise: NoiseSource) -> Int[Tensor, "batch *shape"]:
-        u, x = noise.uniform(tuple(self.x_t.shape[1:])).flatten(), self.x_t.flatten()
-        tables, readable = self.process.step_tables(self.x_t, self.s, self.t), may_read(x)
+    def at(self, u: Float[Tensor, "coordinates"]) -> Int[Tensor, "coordinates"]:
+        x, tables = self.x_t.flatten(), self.process.step_tables(self.x_t, self.s, self.t)
         row = self.process.space.dimension if len(tables.push) > 1 else 1  # coordinates with the same matrices stay together
         out = torch.empty_like(x)
         for part in _slices(len(x), max(1, self.together() // row) * row):
-            groups = slice(part.start // row, part.stop // row) if row > 1 or len(tables.push) > 1 else slice(0, 1)
-            own = tables[groups]
+            own = tables[part.start // row : part.stop // row]
             shape = (len(own.push), -1)
             logits = self.theta.output_at(part).reshape(*shape, self.process.space.size)
-            found = pushed.draw(own, logits, x[part].reshape(shape), u[part].reshape(shape), readable)
+            found = pushed.draw(own, logits, x[part].reshape(shape), u[part].reshape(shape), may_read(x))
             out[part] = found.flatten()
-        return out.reshape(self.x_t.shape)
+        return out
 
 
 class RaisedStep(LazyStep):
@@ -81,17 +90,13 @@ class RaisedStep(LazyStep):
 
     process: "RankOne"
 
-    @torch.no_grad()
-    def draw(self, noise: NoiseSource) -> Int[Tensor, "batch *shape"]:
-        u, x = noise.uniform(tuple(self.x_t.shape[1:])).flatten(), self.x_t.flatten()
-        known = self.process.raised(self.x_t, self.s, self.t, u)
-        if may_read(x):
-            out = x.clone()
-            for part in known.may_move().nonzero().squeeze(-1).split(self.together()):
-                out[part] = raised.draw(self.theta.output_at(part), known[part])
-            return out.reshape(self.x_t.shape)
-        found = [raised.draw(self.theta.output_at(part), known[part]) for part in _slices(len(x), self.together())]
-        return torch.where(known.may_move(), torch.cat(found), x).reshape(self.x_t.shape)
+    def at(self, u: Float[Tensor, "coordinates"]) -> Int[Tensor, "coordinates"]:
+        x, known = self.x_t.flatten(), self.process.raised(self.x_t, self.s, self.t, u)
+        out, moving = x.clone(), known.may_move()
+        parts = moving.nonzero().squeeze(-1).split(self.together()) if may_read(x) else _slices(len(x), self.together())
+        for part in parts:
+            out[part] = raised.draw(self.theta.output_at(part), known[part])
+        return torch.where(moving, out, x)
 
 
 def _slices(count: int, together: int) -> Iterator[slice]:
