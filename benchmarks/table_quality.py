@@ -61,7 +61,7 @@ def main() -> None:
     real, test = form.frame(x0), form.frame(form.encode(options.test, unseen="nearest"))
     for which in ("best", "last"):
         began = time.perf_counter()
-        x, info = draw(run.denoiser(which=which), form, rows, steps=options.steps, batch=8192, seed=0)
+        x, info = draw(run.for_drawing(run.denoiser(which=which)), form, rows, steps=options.steps, seed=0)
         drawn = {"drawing_s": time.perf_counter() - began, "calls": info.calls}
         tell(f"drawing from the {which} state", drawn)
         score = tables.score(real, form.frame(x), test, options.target).json()

@@ -694,3 +694,169 @@ def test_a_recorded_call_is_played_again():
     before = x.clone()
     replay()
     assert torch.equal(x, before + 1)
+
+
+MANY = {
+    "leaves": ("mixed", Leaves(x=DDIM(), c=Euler())),
+    "2m": ("Velocity", DPMSolverPP(2)),
+    "ancestral": ("Clean", Ancestral()),
+    "ancestral masking": ("masking", Ancestral()),
+    "tau": ("uniform", TauLeaping()),
+}
+
+
+def plainly(monkeypatch, *arguments, **options):
+    from unnoise.samplers import many
+
+    with monkeypatch.context() as patch:
+        patch.setattr(many, "RECORDED_ON", ())
+        return many.sample_many(*arguments, **options)
+
+
+@pytest.mark.parametrize("name", MANY)
+@pytest.mark.parametrize(
+    ("n", "batch", "way"), [(75, 20, "recorded run"), (20, 20, "recorded network"), (35, 20, "recorded network")]
+)
+def test_recorded_draws_are_the_plain_ones(name, n, batch, way, monkeypatch):
+    """All batches of a run, the last one filled up and cut: replays of the run, or of the network alone."""
+    from unnoise.samplers.many import sample_many
+
+    kind, sampler = MANY[name]
+    denoiser = denoiser_of(kind).cuda()
+    options = {"sampler": sampler, "steps": 24, "seed": 3}
+    plain, told = plainly(monkeypatch, denoiser, n, batch, **options)
+    drawn, info = sample_many(denoiser, n, batch, **options)
+    assert info.way == way and told.way == "plain" and info.batch == batch
+    close(plain, drawn)
+
+
+@pytest.mark.parametrize("n", [75, 20])
+def test_recorded_draws_start_from_given_states(n, monkeypatch):
+    """Numbers that are held, letters that start from other states than the prior's."""
+    from unnoise.samplers.many import sample_many
+
+    denoiser = denoiser_of("mixed").cuda()
+
+    def begin(first, count):
+        rows = torch.arange(first, first + count, device="cuda")
+        prior = denoiser.process.prior(count, torch.float32, torch.device("cuda"))
+        return {"x": prior.draw(NoiseSource(9, rows)), "rows": rows * 7}
+
+    options = {"sampler": Leaves(x=un.samplers.Frozen(), c=Euler()), "steps": 24, "seed": 3}
+    plain, _ = plainly(monkeypatch, denoiser, n, 20, begin, **options)
+    drawn, info = sample_many(denoiser, n, 20, begin, **options)
+    assert info.way.startswith("recorded")
+    close(plain, drawn)
+    assert torch.equal(drawn["x"], torch.cat([begin(i, 20)["x"]["x"].cpu() for i in range(0, n, 20)])[:n])
+
+
+class Asks(Numbers):
+    """A network that waits for the device, as no recording may."""
+
+    def forward(self, x, t):
+        return super().forward(x, t) * (2.0 if float(x.abs().sum()) < 0 else 1.0)
+
+
+@pytest.mark.parametrize("n", [75, 20])
+def test_what_cannot_be_recorded_is_drawn_plainly(n, monkeypatch):
+    from unnoise.samplers.many import sample_many
+
+    torch.manual_seed(0)
+    denoiser = un.Denoiser(Asks(), un.Gaussian((WIDTH,)), un.Velocity).cuda()
+    options = {"sampler": DDIM(), "steps": 24, "seed": 3}
+    plain, _ = plainly(monkeypatch, denoiser, n, 20, **options)
+    stream = torch.cuda.current_stream()
+    drawn, info = sample_many(denoiser, n, 20, **options)
+    assert info.way.startswith("plain: ") and torch.cuda.current_stream() == stream
+    close(plain, drawn)
+    events, info = sample_many(denoiser_of("masking").cuda(), 75, 20, sampler=FirstHitting(), steps=1, seed=3)
+    assert info.way == "plain: FirstHitting asks the device what to do next"
+
+
+MEGABYTES = 4
+
+
+class Wide(Numbers):
+    """A network that holds four megabytes for each row."""
+
+    def forward(self, x, t):
+        wide = torch.zeros(len(x), MEGABYTES * 2**18, device=x.device)
+        return super().forward(x, t) + wide[:, :1]
+
+
+@pytest.fixture
+def wide():
+    torch.manual_seed(0)
+    return un.Denoiser(Wide(), un.Gaussian((WIDTH,)), un.Velocity).cuda().requires_grad_(False)
+
+
+def test_batches_are_sized_to_the_device(wide):
+    from unnoise.batch_sizes import GIB, CudaMemory
+    from unnoise.samplers.many import Batches, from_prior
+
+    batches = Batches(wide, 10**6, None, from_prior, {"sampler": DDIM(), "steps": 8, "seed": 0})
+    room = min(CudaMemory.busy, 0.5 * CudaMemory(wide.device).free())
+    assert 0.8 < batches.size * MEGABYTES * 2**20 / room < 1.1
+    assert batches.way == "plain: a batch keeps the device busy"
+    small = Batches(denoiser_of("Velocity").cuda(), 10**6, None, from_prior, {"sampler": DDIM(), "steps": 8, "seed": 0})
+    assert small.size <= 2**16 and CudaMemory.busy == 4 * GIB
+
+
+def test_memory_that_runs_out_halves_the_batch(wide):
+    """In a process that may use no more than what is there and 640 MiB: 160 rows do not fit, 80 do."""
+    from unnoise.samplers.many import sample_many
+
+    options = {"sampler": DDIM(1.0), "steps": 4, "seed": 3}
+    whole, _ = sample_many(wide, 160, 20, **options)
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 500 * 2**20) / total)
+    try:
+        with pytest.warns(UserWarning, match="memory ran out with 160 rows at a time: going on with [48]0") as told:
+            parts, info = sample_many(wide, 160, 160, **options)
+        assert len(told) == 1 and info.batch in (40, 80)
+        close(whole, parts)
+        with pytest.warns(UserWarning, match="memory ran out with 160 rows at a time"):
+            again, _ = sample(wide, 160, 4, DDIM(1.0), seed=3)
+        close(whole, again)
+        with torch.no_grad(), pytest.warns(UserWarning, match="memory ran out with 160 rows at a time"):
+            un.bound(wide, whole.cuda(), seed=0)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        torch.cuda.empty_cache()
+
+
+@pytest.mark.parametrize("name", ["table", "text", "array"])
+@pytest.mark.parametrize("precision", ["no", "tf32", "bf16"])
+def test_saved_runs_are_drawn_from_in_any_precision(name, precision):
+    from pathlib import Path
+
+    from unnoise.training import Run
+    from unnoise.training.drawing import draw
+
+    run = Run.open(Path(__file__).parent / "training" / "saved_runs" / name)
+    here, _ = draw(run.denoiser(which="best"), run.format(), 64, steps=8, seed=0, device="cpu")
+    there, info = draw(run.for_drawing(run.denoiser(which="best"), precision), run.format(), 64, steps=8, seed=0)
+    close(here, there, *{"no": (0.02, 1e-3), "tf32": (0.05, 0.05), "bf16": (0.2, 0.5)}[precision])
+    assert info.way is not None and all(leaf.dtype in (torch.float32, torch.int64) for leaf in leaves(there))
+
+
+def test_a_compiled_network_draws_nearly_the_same(monkeypatch):
+    """As for draws of minutes: its kernels round otherwise."""
+    from unnoise.networks.presets import default_network
+    from unnoise.samplers import many
+    from unnoise.training.drawing import draw
+
+    class Plain:
+        def given(self, given):
+            return {}
+
+    torch.manual_seed(0)
+    process = un.Product(a=un.Gaussian((1,)), c=un.Masking([2, 3], (2,)))
+    denoiser = un.Denoiser(default_network(process, "tiny"), process, un.predictions.default_kind(process))
+    denoiser.eval().requires_grad_(False)
+    plain, _ = draw(denoiser, Plain(), 100, steps=24, seed=0, batch=40)
+    monkeypatch.setattr(many, "COMPILED_FROM", 0)
+    found, info = draw(denoiser, Plain(), 100, steps=24, seed=0, batch=40)
+    close(plain, found, 0.02, 1e-3)
+    assert not any(part._compiled_call_impl is not None for part in denoiser.modules())

@@ -16,6 +16,7 @@ import unnoise as un
 from unnoise.cli import main
 from unnoise.data.read import Reading, read
 from unnoise.samplers.registry import choices, method_named
+from unnoise.start_up import start_up_of, start_up_words
 from unnoise.training import Run
 from unnoise.training.drawing import draw
 from unnoise.training.metrics import Metrics, read_metrics
@@ -54,6 +55,18 @@ def test_what_was_understood(shop):
         line["part"]: line for line in json.loads(run("train", "shop.csv.gz", "--dry-run", "--json", folder=shop))["lines"]
     }
     assert lines["price"]["process"].startswith("Gaussian") and lines["day"]["kind"] == "date"
+
+
+def test_a_training_says_how_long_it_took_to_start(shop):
+    parts = start_up_of(read_metrics(shop / "model" / "metrics.jsonl"))
+    assert list(parts) == ["import", "read", "build", "first updates"] and all(seconds > 0 for seconds in parts.values())
+    assert f"{start_up_words(parts).capitalize()}." in (shop / "model" / "report.html").read_text()
+
+
+def test_samples_say_where_their_time_went(shop):
+    told = json.loads(run("sample", "model", "-n", 40, "--steps", 4, "--out", "some.csv", "--json", folder=shop))
+    assert list(told["seconds"]) == ["import", "open", "draw", "write"] and all(s > 0 for s in told["seconds"].values())
+    assert (told["batch"], told["way"], told["rows"]) == (40, "plain", 160)
 
 
 def test_samples_come_back_in_the_data_s_own_form(shop):

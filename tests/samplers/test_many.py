@@ -1,5 +1,7 @@
 """Many samples: the same ones in any batch and by any way of launching them; which way is chosen, and why."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 
@@ -172,6 +174,26 @@ def test_measuring_stops_after_a_few_calls_and_leaves_nothing_behind(denoiser):
     assert len(denoiser.network.sizes) == 5
     batches = Batches(denoiser, 20, None, from_prior, OPTIONS)
     assert batches.size == 20 and len(denoiser.network.sizes) == 5  # so few rows fit anywhere
+
+
+def test_long_draws_are_made_with_a_compiled_network(denoiser, recording, monkeypatch):
+    """In batches of one size: another would be compiled anew."""
+    within = []
+
+    @contextmanager
+    def compiled():
+        within.append(len(denoiser.network.sizes))
+        yield
+        within.append(len(denoiser.network.sizes))
+
+    whole, _ = sample(denoiser, 39, 20, METHOD, seed=4)
+    monkeypatch.setattr(many, "HOST_BOUND", 0)  # as of batches that keep the device busy
+    sample_many(denoiser, 39, 20, compiled=compiled, **OPTIONS)
+    assert not within
+    monkeypatch.setattr(many, "COMPILED_FROM", 39 * 20 * 10)
+    denoiser.network.sizes.clear()
+    x, info = sample_many(denoiser, 39, 20, compiled=compiled, **OPTIONS)
+    assert same(whole, x) and within == [9, 49] and denoiser.network.sizes[9:] == [20] * 40
 
 
 def test_an_accelerator_is_kept_busy_with_four_gigabytes():

@@ -20,6 +20,7 @@ from unnoise.cli.train import Train
 from unnoise.cli.verify import Verify
 from unnoise.extensions import place_of
 from unnoise.paths import BadData
+from unnoise.start_up import begin
 
 Command = (
     Annotated[Train, tyro.conf.subcommand("train", description=Train.__doc__)]
@@ -39,6 +40,8 @@ OPTIONS: dict[str, Any] = {
 
 
 def main(arguments: list[str] | None = None) -> None:
+    if arguments is None:
+        begin()
     try:
         command: Train | Sample | Evaluate | Infill | Verify | Bench | Demo | Completion = tyro.cli(
             Command,  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ import tyro
 
 from unnoise.cli.extending import Extended, pairs
 from unnoise.paths import check_run
+from unnoise.start_up import of_command
 
 
 @dataclass(kw_only=True)
@@ -74,6 +75,7 @@ class Sample(Extended):
         return self.prompt is not None or self.length is not None
 
     def run(self) -> int:
+        clock = of_command()
         self.check()
         from unnoise.data.prompts import coded
         from unnoise.samplers.written import written
@@ -82,6 +84,7 @@ class Sample(Extended):
         from unnoise.training.texts import continued, text_format
 
         self.load_extensions()
+        clock.mark("import")
         run = Run.open(self.folder)
         format = run.format()
         out = self.out or self.folder / format.out_name()
@@ -91,17 +94,21 @@ class Sample(Extended):
         options: dict[str, Any] = {"steps": self.steps, "seed": self.seed, "batch": self.batch, "device": self.device}
         options["sampler"] = None if self.sampler is None else written(self.sampler)
         denoiser = run.for_drawing(run.denoiser(which="best"), self.precision)
+        clock.mark("open")
         if self.of_text:
             text = text_format(format)
             prompts = [coded(text, self.prompt or "", "--prompt")] * self.n
             x, info = continued(denoiser, text, prompts, self.length, **options)
         else:
             x, info = draw(denoiser, format, self.n, calls=self.calls, given=given, progress=not self.json, **options)
+        clock.mark("draw")
         if given:
             format.write_given(x, given, out)
         else:
             format.write(x, out)
+        clock.mark("write")
         result = {"out": str(out), "n": self.n, "calls": info.calls, "rows": info.rows}
+        result |= {"batch": info.batch, "way": info.way, "seconds": clock.parts}
         if self.prompt is not None and not self.json:
             print(text_format(format).texts(x[:1])[0])
         print(json.dumps(result) if self.json else f"wrote {self.n} samples to {out} ({info.calls} network calls)")

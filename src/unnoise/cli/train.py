@@ -10,6 +10,7 @@ import tyro
 from unnoise.cli.extending import Extended, pairs, settings
 from unnoise.cli.tables import table
 from unnoise.paths import check_data, check_run
+from unnoise.start_up import StartUp, of_command, start_up_of, start_up_words
 
 ON_THE_WAY = ("path", "load", "resume", "steps", "epochs", "minutes", "batch_size", "lr", "set", "device", "json")
 PICTURED = 300  # rows of a table that are drawn for the pictures of the report
@@ -157,6 +158,7 @@ class Train(Extended):
         )
 
     def run(self) -> int:
+        clock = of_command()
         self.check()
         from unnoise.data.read import read_source
         from unnoise.training.launch import made_by_main, team
@@ -166,11 +168,13 @@ class Train(Extended):
         from unnoise.tree import batch_size
 
         self.load_extensions()
+        clock.mark("import")
         if self.resume is not None:
-            return self._resume(self.resume)
+            return self._resume(self.resume, clock)
         assert self.path is not None  # for mypy: `check` has looked
         format, x0, source = read_source(self.path, self.reading())
         rows = batch_size(x0)
+        clock.mark("read")
         if self.dry_run:
             return self._dry_run(format, rows)
         if rows < 4:
@@ -189,7 +193,7 @@ class Train(Extended):
         with team(config.train) as accelerator:
             run = made_by_main(accelerator, make)
             try:
-                return self._train(Trainer(run, x0, progress=not self.json))
+                return self._train(Trainer(run, x0, progress=not self.json, start_up=clock))
             except BaseException:
                 if accelerator.is_main_process:
                     run.drop_if_bare()  # so that the same command can be given again
@@ -243,7 +247,7 @@ class Train(Extended):
             print(f"note: {note}")
         print(f"{rows} examples of {self.path}" + (f", numbers under the schedule {self.schedule}" if self.schedule else ""))
 
-    def _resume(self, folder: Path) -> int:
+    def _resume(self, folder: Path, clock: StartUp) -> int:
         from unnoise.data.files import read_once
         from unnoise.data.source_file import NAME, SourceFile
         from unnoise.training.launch import made_by_main, team
@@ -262,6 +266,7 @@ class Train(Extended):
                     f"one, or start a new run"
                 )
             x0 = before.format().encode(path)
+        clock.mark("read")
 
         def make() -> Run:
             if changes:
@@ -271,7 +276,7 @@ class Train(Extended):
 
         with team(before.config.train) as accelerator:
             run = made_by_main(accelerator, make)
-            return self._train(Trainer(run, x0, progress=not self.json))
+            return self._train(Trainer(run, x0, progress=not self.json, start_up=clock))
 
     def _changes(self) -> dict[str, Any]:
         """Settings that a run goes on with; whatever else is given cannot be changed any more."""
@@ -292,6 +297,7 @@ class Train(Extended):
         from unnoise.networks.compiled import uncompiled
         from unnoise.training.convergence import of_run
         from unnoise.training.drawing import draw
+        from unnoise.training.metrics import read_metrics
         from unnoise.training.safe_files import strict_json
         from unnoise.training.validation import error_words
 
@@ -304,15 +310,18 @@ class Train(Extended):
             x, _ = draw(run.for_drawing(denoiser), format, count, seed=self.seed, device=self.device)
         format.write(x, shown)
         far = of_run(run, outcome.reason, denoiser.process.space.dimension)
-        report = write_report(run, shown, trainer.source)
+        report, started = write_report(run, shown, trainer.source), start_up_of(read_metrics(run.metrics))
         if self.json:
-            print(strict_json({"run": str(run.folder), **vars(outcome), "convergence": far.to_json()}))
+            told = {"run": str(run.folder), **vars(outcome), "convergence": far.to_json(), "start_up": started}
+            print(strict_json(told))
         else:
             error = error_words(outcome.best_se, len(trainer.held))
             best = "" if outcome.best is None else f", bound {outcome.best:.4f}{error} nats on held-out rows"
             print(
                 f"{outcome.step} steps, {outcome.seconds:.0f} s, ended by {outcome.reason}{best}; the run is in {run.folder}"
             )
+            if started:
+                print(start_up_words(started))
             print(far.words)
             print(f"curves and samples: {report}")
             loads = "".join(f" --load {name}" for name in self.load)

@@ -17,6 +17,7 @@ from unnoise.evaluation import pictures
 from unnoise.evaluation.curves import Course, chart
 from unnoise.evaluation.scores import chosen
 from unnoise.evaluation.table_study import frame_of
+from unnoise.start_up import start_up_of, start_up_words
 from unnoise.training import safe_files
 from unnoise.training.convergence import Convergence, curve_of, of_run
 from unnoise.training.data_order import Source
@@ -64,11 +65,17 @@ def write_report(run: Run, samples: Path | None = None, source: Source | None = 
         "<h2>Settings</h2><details><summary>how it was trained</summary>"
         + _table(["name", "value"], settings)
         + "</details>",
+        _started(start_up_of(lines)),
     ]
     head = f"<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'><title>{name}</title>"
     page = f"<!doctype html><html lang='en'><head>{head}<style>{STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
     safe_files.write_text(run.report, page)
     return run.report
+
+
+def _started(parts: dict[str, float]) -> str:
+    """How long the training took to start."""
+    return f"<p>{html.escape(start_up_words(parts).capitalize())}.</p>" if parts else ""
 
 
 def said(far: Convergence, run: Run) -> str:

@@ -12,11 +12,14 @@ called often enough.  A batch that is large enough to keep the device busy has d
 there is nothing to be gained, and a recording needs memory of its own.  That is read off the bytes of a batch, not off the
 clock, so that the same command does the same thing twice.
 
+To compile a network takes longer than most draws: it is done for those that would take minutes (`COMPILED_FROM`).
+
 What cannot be recorded is launched plainly, and `info.way` says why.  All ways draw the same samples: the kernels are the
-same, only who starts them differs.
+same, only who starts them differs; those of a compiled network round otherwise.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +40,7 @@ from unnoise.tree import rows as some_rows
 
 HOST_BOUND = 2**28  # bytes of a batch up to which the device waits for the host
 BATCHES, CALLS = 3, 16  # from which a run is recorded, and a network
+COMPILED_FROM = 24 * 2**40  # bytes of all calls together: two minutes of an H200, which does 4 GiB of a batch in 20 ms
 PROBED = 3  # calls of a run that is measured
 RECORDED_ON: tuple[str, ...] = ("cuda",)
 PLAIN, NETWORK, RUN = "plain", "recorded network", "recorded run"
@@ -96,19 +100,22 @@ class Batches:
         if records or batch is None and n > TRIED[-1]:
             need = need_of(denoiser, lambda m: self._plain(denoiser, 0, m), min(n, batch or n), memory)
         self.size = even(n, n if need is None else need.rows(memory)) if batch is None else min(batch, n)
-        self.way = PLAIN if need is None or not records else self._way(need, -(-n // self.size))
-        self.rows = 0  # of what is recorded
+        self.way, self.compiled = PLAIN, False
+        self.rows = 0  # of what is recorded or compiled
         self.network: AnyDenoiser | None = None
         self.run: CapturedRun | None = None
+        if records and need is not None:
+            self._choose(need, n)
 
-    def _way(self, need: Need, batches: int) -> str:
+    def _choose(self, need: Need, n: int) -> None:
         begun = self.begin(0, 1)
         options = {**self.options, **begun}
         wanted = (options.get(name) for name in ("steps", "sampler", "grid", "calls", "tolerance"))
         sampler, steps = chosen(self.denoiser, *wanted)
         calls = sampler.calls(steps or 1, self.denoiser.process.base)
-        alike = "sampler" not in begun  # one method for all batches
-        return way_of(sampler, self.denoiser, need, self.size, batches if alike else 1, calls)
+        batches = 1 if "sampler" in begun else -(-n // self.size)  # of one method
+        self.way = way_of(sampler, self.denoiser, need, self.size, batches, calls)
+        self.compiled = isinstance(sampler, Stepping) and n * (calls or 0) * need.per_row >= COMPILED_FROM
 
     def draw(self, first: int, count: int) -> tuple[Tree, Info]:
         """Samples first ... first + count - 1, and what they took."""
@@ -117,7 +124,11 @@ class Batches:
                 return self._recorded(first, count)
             except RuntimeError as error:  # it cannot be recorded, or there is no memory for that
                 self.way, self.network, self.run = f"{PLAIN}: {_line(error)}", None, None
-        return self._plain(self.denoiser, first, count)
+        if not self.compiled:
+            return self._plain(self.denoiser, first, count)
+        self.rows = self.rows if count < self.rows < 2 * count else count  # every other size would be compiled anew
+        x, info = self._plain(self.denoiser, first, self.rows)
+        return some_rows(x, slice(count)), info
 
     def _plain(self, denoiser: AnyDenoiser, first: int, count: int) -> tuple[Tree, Info]:
         return sample(denoiser, **{**self.options, **self.begin(first, count)})
@@ -155,15 +166,18 @@ def sample_many(
     batch: int | None = None,
     begin: Begin = from_prior,
     progress: bool = False,
+    compiled: Callable[[], AbstractContextManager] = nullcontext,
     **options: Any,
 ) -> tuple[Tree, Info]:
     """n samples on the CPU, and what they took, by `sample` with these options, a seed among them.
 
     `batch` rows at a time, or as many as suit the device.  `begin(first, count)` is what `sample` is told of some rows: the
     states that they start from, a method that holds what is known of them.  It may be asked for more rows than there are.
+    Within `compiled()` the denoiser's network is compiled: a draw that is long enough is made there.
     """
     batches = Batches(denoiser, n, batch, begin, options)
-    with tqdm(total=n, unit="sample", disable=not progress or n <= batches.size, leave=False) as bar:
+    bar = tqdm(total=n, unit="sample", disable=not progress or n <= batches.size, leave=False)
+    with bar, compiled() if batches.compiled else nullcontext():
 
         def draw(first: int, count: int) -> tuple[Tree, Info]:
             x, info = batches.draw(first, count)

@@ -10,6 +10,7 @@ What cannot be recorded, such as a network that asks the device for a value, is 
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -58,6 +59,7 @@ class Captured:
         self.seen: dict[Any, int] = {}
         self.recorded: dict[Any, _Recorded] = {}
         self.refused = False
+        self.seconds = 0.0  # that recordings took
 
     def __call__(self, x0: Tree, noise: NoiseSource, lr: float, weights: Mapping[float, float], kind: int = 1) -> None:
         """`kind` tells updates apart that launch different kernels."""
@@ -66,6 +68,7 @@ class Captured:
         which = (kind, *shapes)
         self.seen[which] = self.seen.get(which, 0) + 1
         if self.seen[which] > PLAIN and which not in self.recorded and not self.refused:
+            began = perf_counter()
             try:
                 self.recorded[which] = _Recorded(self.apply, x0, noise.rows, list(weights), self.record)
             except RuntimeError as error:
@@ -74,6 +77,7 @@ class Captured:
                     p.grad = None
                 reason = str(error).strip().splitlines()[0]
                 warnings.warn(f"the update cannot be recorded and is launched kernel by kernel: {reason}", stacklevel=2)
+            self.seconds += perf_counter() - began
         if which in self.recorded:
             self.recorded[which](x0, noise, lr, weights)
         else:

@@ -1,12 +1,15 @@
 """Samples of a trained run: in batches that suit the device there is, given what is known."""
 
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from unnoise.data.base import Format
-from unnoise.denoiser import AnyDenoiser
+from unnoise.denoiser import AnyDenoiser, Denoiser
+from unnoise.networks.compiled import compiled
 from unnoise.noise import NoiseSource
 from unnoise.processes import Process
 from unnoise.samplers import (
@@ -87,7 +90,8 @@ def draw(
         values, fixed = ({leaf: pair[i] for leaf, pair in known.items()} for i in (0, 1))
         return {"x": prior_in_gaps(denoiser, values, fixed, NoiseSource(seed, rows)), "first": first}
 
-    return sample_many(denoiser, n, batch, begin if known else from_prior, progress, **options)
+    quick = partial(compiled, denoiser.network) if isinstance(denoiser, Denoiser) else nullcontext
+    return sample_many(denoiser, n, batch, begin if known else from_prior, progress, quick, **options)
 
 
 def _check_batch(batch: int | None) -> None:

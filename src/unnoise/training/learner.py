@@ -7,6 +7,7 @@ the bad update.  On CUDA an update may be recorded once and then launched as a w
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from unnoise.objectives import Objective, Observed, Stratified
 from unnoise.objectives.weightings import Weighting
 from unnoise.processes import Process
 from unnoise.shapes import Tree
-from unnoise.training.captured import Captured
+from unnoise.training.captured import PLAIN, Captured
 from unnoise.training.config import WEIGHTINGS, TrainConfig
 from unnoise.training.ema import EMA
 from unnoise.training.leaf_kinds import has, leaf_kind, leaf_processes
@@ -74,18 +75,26 @@ class Learner:
         alone = accelerator.num_processes == 1
         captured = config.capture and alone and self.device.type == "cuda"
         self.captured = Captured(self.apply, parameters=self.optimiser.parameters) if captured else None
+        self.updates, self.first_seconds = 0, 0.0  # of the first updates, in which kernels are compiled
 
     def precision(self) -> AbstractContextManager:
         return torch.autocast(self.device.type, torch.bfloat16) if self.config.precision == "bf16" else nullcontext()
 
     def update(self, parts: Iterable[tuple[Tree, NoiseSource]], count: int, step: int, lr: float) -> None:
         """Update number `step` (the first is 1) on a batch in `count` parts."""
-        weights = self.ema.weights(step)
+        weights, began = self.ema.weights(step), perf_counter()
         if self.captured is not None and count == 1:
             for x0, noise in parts:
                 self.captured(x0, noise, lr, weights, self.denoiser.passes)
         else:
             self.apply(parts, count, lr, weights)
+        self.updates += 1
+        self.first_seconds += perf_counter() - began if self.updates <= PLAIN else 0.0
+
+    def start_up(self) -> dict[str, float]:
+        """Seconds of the first updates, and of recording one."""
+        recorded = {} if self.captured is None else {"record": self.captured.seconds}
+        return {"first updates": self.first_seconds, **recorded}
 
     def apply(
         self,

@@ -22,6 +22,7 @@ from unnoise.noise import NoiseSource
 from unnoise.objectives import Objective
 from unnoise.self_conditioning import one_pass
 from unnoise.shapes import Tree
+from unnoise.start_up import StartUp
 from unnoise.training import safe_files
 from unnoise.training.data_order import Cursor, InMemory, Order, Source, batches, split
 from unnoise.training.interrupts import Asked, polite
@@ -54,8 +55,10 @@ class Outcome:
 
 
 class Trainer:
-    def __init__(self, run: Run, x0: Tree | Source, progress: bool = False):
+    def __init__(self, run: Run, x0: Tree | Source, progress: bool = False, start_up: StartUp | None = None):
+        """`start_up` holds how long what was done before took."""
         self.run, self.config, self.progress = run, run.config.train, progress
+        self.start_up: StartUp | None = start_up or StartUp()
         c = self.config
         self.accelerator = accelerator_for(c)
         self.device, self.rank = self.accelerator.device, self.accelerator.process_index
@@ -84,6 +87,7 @@ class Trainer:
         self.asked = Asked()
         self.metrics: Metrics | None = None  # of the main process, as are the panels
         self.panels: Panels | None = None
+        self.start_up.mark("build")
 
     def fit(self) -> Outcome:
         """Train to the end, from the newest saved state if there is one."""
@@ -199,6 +203,7 @@ class Trainer:
             self._stop_non_finite(good)
         steps, pace = self.step - start, (self.step - start) * self.order.batch / max(perf_counter() - then, 1e-9)
         if self.metrics is not None:
+            self._tell_start_up()
             means = {name: value / steps for name, value in sums.items() if value == value}  # a term may be left out
             entry = {"epoch": self.cursor.epoch, **means, "lr": self.lr}
             self.metrics.write(self.step, {**entry, "examples_per_second": pace, "seconds": self.seconds})
@@ -206,6 +211,12 @@ class Trainer:
             if self.config.minutes is not None:
                 shown["left"] = f"{max(0.0, self.config.minutes - self.seconds / 60):.1f} min"
             self.metrics.show(self.step, **shown)
+
+    def _tell_start_up(self) -> None:
+        """Once, when the first updates lie behind, or all of them."""
+        if self.metrics is not None and self.start_up is not None:
+            self.metrics.write(self.step, {"start_up": {**self.start_up.parts, **self.learner.start_up()}})
+            self.start_up = None
 
     def _stop_non_finite(self, good: int) -> None:
         """Save the state before the bad update, say which examples it saw, and stop."""
