@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from unnoise.data.arrays import Array, picture
 from unnoise.data.base import Line
+from unnoise.data.images import Images
 from unnoise.data.table import Table
 from unnoise.evaluation.scores import chosen
 from unnoise.evaluation.shown import table
@@ -74,8 +75,9 @@ def _samples(model: "Model", x: Any) -> str:
         frame = format.frame(x)
         rows = [[str(value) for value in row] for row in frame.head(FIRST).itertuples(index=False)]
         return _table(list(frame.columns), rows) + _pictures(model, frame)
-    if isinstance(format, Array) and format.shown_suffix() == ".png":
-        data = b64encode(picture(format.values(x), format)).decode()
+    images = format.array if isinstance(format, Images) else format
+    if isinstance(images, Array) and images.shown_suffix() == ".png":
+        data = b64encode(picture(images.values(x), images)).decode()
         return f"<img alt='samples' style='image-rendering: pixelated' src='data:image/png;base64,{data}'>"
     drawn = plain.decode(format, x)
     text = "\n".join(map(str, drawn[:FIRST])) if isinstance(drawn, list) else str(drawn)

@@ -20,6 +20,7 @@ import numpy as np
 
 from unnoise.data.arrays import Array
 from unnoise.data.base import BadData, Format
+from unnoise.data.images import Images
 from unnoise.data.reading import Reading
 from unnoise.data.sequences import Sequences
 from unnoise.data.table import Table
@@ -87,6 +88,11 @@ def _(format: Sequences, plain: Any) -> tuple[Tree, list[str]]:
     return format.encode_texts(plain), []
 
 
+@encode.register
+def _(format: Images, plain: Any) -> tuple[Tree, list[str]]:
+    return encode(format.array, plain)
+
+
 @singledispatch
 def decode(format: Format, x: Any) -> Any:
     return x
@@ -99,6 +105,11 @@ def _(format: Table, x: Any) -> Any:
 
 @decode.register
 def _(format: Array, x: Any) -> np.ndarray:
+    return format.values(x)
+
+
+@decode.register
+def _(format: Images, x: Any) -> np.ndarray:
     return format.values(x)
 
 
@@ -130,6 +141,11 @@ def _(format: Array, plain: Any, mark: str | None) -> tuple[Tree, Tree]:
 
 
 @gaps.register
+def _(format: Images, plain: Any, mark: str | None) -> tuple[Tree, Tree]:
+    return gaps(format.array, plain, mark)
+
+
+@gaps.register
 def _(format: Sequences, plain: Any, mark: str | None) -> tuple[Tree, Tree]:
     _expect(plain, (list, str), "strings", format)
     return format.gaps_of_texts([plain] if isinstance(plain, str) else plain, mark)
@@ -148,6 +164,11 @@ def _(format: Table, x: Any, plain: Any, mark: str | None) -> Any:
 @filled.register
 def _(format: Array, x: Any, plain: Any, mark: str | None) -> Any:
     return format.filled_array(x, plain, mark)
+
+
+@filled.register
+def _(format: Images, x: Any, plain: Any, mark: str | None) -> Any:
+    return filled(format.array, x, plain, mark)
 
 
 @filled.register
