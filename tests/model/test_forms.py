@@ -93,6 +93,12 @@ def test_identifiers_are_made_anew_in_their_own_type(kind):
     assert back["number"].nunique() == N and not set(back["number"]) & set(frame["number"])
 
 
+def test_identifiers_that_do_not_fit_their_type():
+    frame = pd.DataFrame({"number": np.arange(100, dtype=np.int8), "x": np.arange(100) / 7})
+    with pytest.raises(BadData, match="100 new identifiers up to 199 do not fit a column of type int8.*kind drop"):
+        round_trip(frame)
+
+
 def test_tables_of_arrow():
     table = pa.table(
         {

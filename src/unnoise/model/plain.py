@@ -187,7 +187,7 @@ def _(format: Table, plain: Any, given: dict[str, str]) -> Any:
     pa = arrow_library()
     for name, text in given.items():
         column = next((column for column in format.columns if column.name == name), None)
-        if column is None or column.quantiles is None or text in column.blanks:
+        if column is None or column.scores is None or text in column.blanks:
             continue
         field = plain.schema.field(name)
         try:
