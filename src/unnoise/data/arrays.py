@@ -200,6 +200,8 @@ class Array(Format):
         """The weighting is the bound, but for images: most of theirs is about the last bits of pixels, and little about
         what they look like."""
         own: dict[str, Any] = {"batch_size": 64 if on_cpu else 256}
+        if len(self.shape) <= 1 and not (self.series or self.categories or self.levels):
+            own["start"] = "law"
         if self.series and not self.categories:  # rows are few, and the base knows most of them from the start
             own |= {"lr": 5e-4 if preset == "base" else 1e-3, "weight_decay": 0.1}
         if not self.dear:
@@ -218,9 +220,10 @@ class Array(Format):
 
     def objective_options(self) -> dict[str, Any]:
         """Levels as numbers: the bound is that of the levels, with the last word at the noise of a sixth of a bin."""
-        if self.categories or not self.levels:
-            # of series that are nearly Gaussian the bound's integrand is nearly 1/t: a draw of it spreads half as far
-            return {"times": Importance(power=16.0)} if self.series else {}
+        if self.categories:
+            return {}
+        if not self.levels:  # the integrand of numbers is nearly 1/t: a draw of it spreads half as far as with a power of 4
+            return {"times": Importance(power=16.0)}
         half = self.width / 2
         cutoff = 2 / pi * atan(self.width / 6)  # where sigma/alpha of the cosine schedule is that
         return {"decoder": DiscretisedGaussian(self.levels, half - 1, 1 - half), "cutoff": cutoff}
