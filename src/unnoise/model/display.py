@@ -26,6 +26,7 @@ SEEN = 500  # rows of a table that are drawn for its pictures, and as many real 
 FIRST = 5  # samples that are shown
 IMAGES = 16
 STYLE = "font: 13px/1.4 system-ui, sans-serif; border-collapse: collapse; margin: .4rem 0"
+WORDS = "font: 13px/1.4 system-ui, sans-serif; margin: .4rem 0"
 CELL = "padding: .15rem .6rem; text-align: left; border-bottom: 1px solid #ddd"
 
 
@@ -39,11 +40,18 @@ def short(model: "Model") -> str:
     lines = model.format_.lines()
     text = table(["part", "kind", "values", "noise"], [_cells(line) for line in lines[:MOST]])
     more = [f"and {len(lines) - MOST} more"] if len(lines) > MOST else []
-    return "\n".join([words, text, *more, trained(model.outcome_)])
+    return "\n".join([words, text, *more, *_notes(model), trained(model.outcome_)])
 
 
 def _cells(line: Line) -> list[str]:
     return [line.part, line.kind, line.values, line.process]
+
+
+def _notes(model: "Model") -> list[str]:
+    """What is unclear about the data, and what the model does without."""
+    return [
+        f"note: {note}".replace("--keep COLUMN models one", "keep=[column] models one") for note in model.format_.notes()
+    ]
 
 
 def trained(outcome: dict[str, Any]) -> str:
@@ -66,7 +74,8 @@ def page(model: "Model") -> str:
     if model._drawn is None:
         count = SEEN if isinstance(model.format_, Table) else IMAGES
         model._drawn = draw(model._denoiser, model.format_, count, seed=model.seed, device=model.device)[0]
-    return f"<div>{understood}<p>{html.escape(trained(model.outcome_))}</p>{_samples(model, model._drawn)}</div>"
+    said = "".join(f"<p style='{WORDS}'>{html.escape(line)}</p>" for line in (*_notes(model), trained(model.outcome_)))
+    return f"<div>{understood}{said}{_samples(model, model._drawn)}</div>"
 
 
 def _samples(model: "Model", x: Any) -> str:

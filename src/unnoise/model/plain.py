@@ -44,7 +44,7 @@ def fitted(plain: Any, how: Reading, kinds: dict[str, Any] | None) -> tuple[Form
             raise BadData("padded: a list of strings is padded, and one long text is cut into windows: pass the other")
         return Sequences.of_texts(plain, how.length, symbols, how.tokenizer, how.noise or "masking")
     _refuse_others(Table, how, None, "a table")
-    return Table.of_arrow(plain, kinds)
+    return Table.of_arrow(plain, kinds, keep=tuple(how.keep))
 
 
 def _refuse_others(format: type[Format], how: Reading, kinds: dict[str, Any] | None, what: str) -> None:
