@@ -16,7 +16,7 @@ from scipy.stats import kstest
 from torch import nn
 
 from unnoise.data.base import BadData
-from unnoise.data.scales import Dates, Decimals
+from unnoise.data.scales import Dates, Decimals, LongIntegers
 from unnoise.data.table import Table
 from unnoise.data.table_files import arrow_library, overrides
 from unnoise.processes import Masking, Product
@@ -522,7 +522,7 @@ def test_gaps_in_typed_files(tmp_path):
         "day": [1],
     }
     torch.testing.assert_close(y["t"][fixed["t"]], x["t"][:8][fixed["t"]], atol=1e-2, rtol=0)
-    days = table.leaves["day"].quantiles.decode  # a day of several rows owns an interval, which a gap's row stands amidst
+    days = table.leaves["day"].scores.decode  # a day of several rows owns an interval, which a gap's row stands amidst
     assert (days(y["day"][fixed["day"]].numpy()) == days(x["day"][:8][fixed["day"]].numpy())).all()
     assert torch.equal(y["categories"][fixed["categories"]], x["categories"][:8][fixed["categories"]])
 
@@ -592,6 +592,14 @@ def test_runs_saved_without_a_grid_load(tmp_path):
     old = Table.from_json(data)
     old.write(x, tmp_path / "back.csv")
     assert (tmp_path / "back.csv").read_bytes() == (tmp_path / "t.csv").read_bytes()
+
+
+def test_the_nearest_place_of_a_grid_is_found_in_one_rounding():
+    """190.46 is no 190.5 before it is 190, and 0.9 no 1 before it is 0."""
+    assert Decimals(1, 1, step=10).write(np.array([190.46, 190.54])) == ["190.0", "191.0"]
+    assert Decimals(0, 0, step=2).write(np.array([0.9, 1.1, -0.9])) == ["0", "2", "0"]
+    assert Dates("D", 0, "", "", step=2).write(np.array([0.9, 1.1])) == ["1970-01-01", "1970-01-03"]
+    assert LongIntegers(10**17, 10**17 + 4, step=2).write(np.array([0.9, 1.1])) == [str(10**17), str(10**17 + 2)]
 
 
 def test_the_grid_is_exact():

@@ -65,7 +65,7 @@ def _column(path, where: int = 0) -> list[str]:
 def test_a_form_comes_back(tmp_path, form):
     cells = [FORMS[form](v) for v in _numbers()]
     table, x = Table.fit(_save(tmp_path / "t.csv", cells))
-    assert table.columns[0].quantiles is not None and table.columns[0].scale.noun == "number"
+    assert table.columns[0].scores is not None and table.columns[0].scale.noun == "number"
     table.write(x, tmp_path / "back.csv")
     assert _column(tmp_path / "back.csv") == cells
     again = Table.from_json(table.to_json())

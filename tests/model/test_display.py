@@ -6,6 +6,7 @@ import types
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 import unnoise as un
 from unnoise.model import display, fitting
@@ -50,10 +51,13 @@ def test_in_a_notebook(model, monkeypatch):
     assert set(real["x"]) <= set(np.arange(60) / 7)
 
 
-def test_images_and_texts_in_a_notebook(monkeypatch):
+def test_images_and_texts_in_a_notebook(monkeypatch, tmp_path):
     monkeypatch.setattr(display, "IMAGES", 4)
     images = un.fit(np.random.default_rng(0).integers(0, 4, (20, 5, 5), dtype=np.uint8), **QUICK)
     assert "data:image/png;base64," in images._repr_html_()
+    for i, image in enumerate(np.random.default_rng(0).integers(0, 256, (20, 5, 5), dtype=np.uint8)):
+        Image.fromarray(image).save(tmp_path / f"{i}.png")
+    assert "data:image/png;base64," in un.fit(tmp_path, **QUICK)._repr_html_()
     vectors = un.fit(np.random.default_rng(0).normal(size=(20, 5)), **QUICK)
     assert "<pre>[[" in vectors._repr_html_()
     texts = un.fit(["<a>", "b"] * 10, **QUICK)

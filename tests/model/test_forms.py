@@ -84,6 +84,21 @@ def test_left_out_columns_of_pandas():
     pd.testing.assert_frame_equal(back, frame[["x"]])
 
 
+@pytest.mark.parametrize("kind", ["int64", "uint8", "Int32", "string"])
+def test_identifiers_are_made_anew_in_their_own_type(kind):
+    codes = [f"K-{i}" for i in range(1000, 1000 + N)] if kind == "string" else range(N)
+    frame = pd.DataFrame({"number": pd.Series(codes, dtype=kind), "x": np.arange(N) / 7})
+    back = round_trip(frame)
+    assert back.dtypes.equals(frame.dtypes) and back["x"].equals(frame["x"])
+    assert back["number"].nunique() == N and not set(back["number"]) & set(frame["number"])
+
+
+def test_identifiers_that_do_not_fit_their_type():
+    frame = pd.DataFrame({"number": np.arange(100, dtype=np.int8), "x": np.arange(100) / 7})
+    with pytest.raises(BadData, match="100 new identifiers up to 199 do not fit a column of type int8.*kind drop"):
+        round_trip(frame)
+
+
 def test_tables_of_arrow():
     table = pa.table(
         {
@@ -112,7 +127,7 @@ class Handing:
 
 
 def test_anything_that_hands_out_arrow():
-    table = pa.table({"x": np.arange(N) * 3, "y": ["ab"[i % 2] for i in range(N)]})
+    table = pa.table({"x": 3 * np.arange(N), "y": ["ab"[i % 2] for i in range(N)]})
     assert round_trip(Handing(table)).equals(table)
 
 
@@ -122,7 +137,7 @@ def test_dicts_of_columns():
         "words": holed(["xyz"[i % 3] for i in range(N)]),
         "numpy": np.linspace(0, 1, N, dtype=np.float32).round(3),
         "texts": np.array(["ab"[i % 2] for i in range(N)]),
-        "torch": torch.arange(0, 3 * N, 3, dtype=torch.int32),
+        "torch": 3 * torch.arange(N, dtype=torch.int32),
     }
     back = round_trip(columns)
     assert list(back) == list(columns) and back["list"] == columns["list"] and back["words"] == columns["words"]

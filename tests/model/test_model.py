@@ -300,10 +300,27 @@ def test_too_few_rows_and_errors_in_words_of_python(tmp_path):
     with pytest.raises(BadData, match="3 examples are too few to train on, which takes 4"):
         un.fit(people().head(3), **QUICK)
     names = pd.DataFrame({"name": [f"Ann {i}" for i in range(N)], "x": range(N)})
-    with pytest.raises(BadData, match="no column is left to model.*keep one with keep") as error:
+    with pytest.raises(BadData, match="no column is left to model") as error:
         un.fit(names, **QUICK)
     assert "--" not in str(error.value)
-    assert list(un.fit(names, kinds={"name": "drop", "x": "number"}, **QUICK).sample(2, steps=4)) == ["x"]
+    assert "keep=[column]" in str(error.value)
+    model = un.fit(names, keep=["x"], **QUICK)
+    assert list(model.sample(2, steps=4)) == ["name", "x"] and model.sample(2, steps=4)["name"].isna().all()
+    assert "note: not in the model, empty in samples: 'name'; keep=[column] models one" in repr(model)
+    with pytest.raises(BadData, match=r"train with keep=\['name'\]"):
+        model.sample(2, given={"name": "Ann 1"})
+    with pytest.raises(BadData, match=r"keep=\['x'\]"):
+        un.fit(names, keep="x", **QUICK)
+    assert list(un.fit(names, kinds={"name": "drop"}, keep=["x"], **QUICK).sample(2, steps=4)) == ["x"]
+
+
+def test_options_of_a_kind_of_file(tmp_path):
+    with pd.ExcelWriter(tmp_path / "book.xlsx") as book:
+        people().to_excel(book, sheet_name="first", index=False)
+        people()[["age"]].to_excel(book, sheet_name="ages", index=False)
+    model = un.fit(tmp_path / "book.xlsx", options={"sheet": "ages"}, **QUICK)
+    assert list(model.sample(2, steps=4)) == ["age"]
+    assert un.Model(**model.get_params()).get_params()["options"] == {"sheet": "ages"}
 
 
 def test_an_interrupted_training_keeps_the_best(monkeypatch):

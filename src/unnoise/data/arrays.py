@@ -195,8 +195,8 @@ class Array(Format):
 
     @property
     def vectors(self) -> bool:
-        """Whether the examples are numbers side by side, in no order."""
-        return len(self.shape) == 1 and not self.series and not self.categories
+        """Whether the examples are numbers, one or some side by side, in no order."""
+        return len(self.shape) <= 1 and not (self.series or self.categories or self.levels)
 
     def network_hints(self) -> dict[str, Any]:
         return {"bin": self.width if self.levels else 0.0, "series": bool(self.series)}
@@ -208,7 +208,7 @@ class Array(Format):
         if self.series and not self.categories:  # rows are few, and the base knows most of them from the start
             own |= {"lr": 5e-4 if preset == "base" else 1e-3, "weight_decay": 0.1}
         elif self.vectors:  # as the numbers of a table
-            own = {"batch_size": 256 if on_cpu else 2048, "start": "law"}
+            own["start"] = "law"
         if not self.dear:
             return own
         named = "bound" if self.noise == "masking" else "cross_entropy"
@@ -226,8 +226,8 @@ class Array(Format):
     def objective_options(self) -> dict[str, Any]:
         """Levels as numbers: the bound is that of the levels, with the last word at the noise of a sixth of a bin."""
         if self.categories or not self.levels:
-            # of series that are nearly Gaussian the bound's integrand is nearly 1/t: a draw of it spreads half as far
-            return {"times": Importance(power=16.0)} if self.series else {}
+            # of what is nearly Gaussian the bound's integrand is nearly 1/t: a draw spreads half as far as with a power of 4
+            return {"times": Importance(power=16.0)} if self.series or self.vectors else {}
         half = self.width / 2
         cutoff = 2 / pi * atan(self.width / 6)  # where sigma/alpha of the cosine schedule is that
         return {"decoder": DiscretisedGaussian(self.levels, half - 1, 1 - half), "cutoff": cutoff}

@@ -124,4 +124,4 @@ def _numbers(values: Texts, kind: str | None, scale: Scale, known: dict[str, Any
         scale = scale.narrowed(others)  # how few decimals there are is not for the atoms to say: 0 beside 1.50
     known["scale"] = scale.on_grid(others)
     quantiles = Quantiles.fit(numbers[~atom].repeat(seen[~atom]))
-    return Column(kind=label, texts=atoms, quantiles=quantiles, **known)
+    return Column(kind=label, texts=atoms, scores=quantiles, **known)

@@ -1,8 +1,9 @@
 """Column kinds: how the texts of one column become categories or scores, and come back as the same texts.
 
 A column is read as text, so that it can be written as it was: decimals, date formats, `True` or `true`.  A `Scale` says how
-texts are numbers.  A discrete column lists its texts in order and a state is an index of that list; a continuous one holds
-`Quantiles`, and beside them the texts of its atoms, the single values that hold a good share of the rows.  Its states are:
+texts are numbers.  A discrete column lists its texts in order and a state is an index of that list; a continuous one holds a
+map of numbers to scores, `Quantiles` or `Straight`, and beside it the texts of its atoms, the single values that hold a good
+share of the rows.  Its states are:
 
     0 ... len(texts)-1     the value texts[state]
     then                   missing, where a value was missing
@@ -21,6 +22,7 @@ from unnoise.data.any_scale import Scale, scale_from_json, scale_to_json
 from unnoise.data.base import BadData
 from unnoise.data.quantiles import Quantiles
 from unnoise.data.scales import Decimals
+from unnoise.data.straight import Straight
 from unnoise.noise import NoiseSource
 
 MISSING = ("", "nan", "NaN")
@@ -73,22 +75,22 @@ class Column:
     missing: str | None = None  # how a missing value is written; None where none was missing
     blanks: tuple[str, ...] = MISSING  # texts that stand for a missing value
     scale: Scale | None = None  # None where the texts are words
-    quantiles: Quantiles | None = None
+    scores: Quantiles | Straight | None = None  # of the numbers of a continuous column
     note: str = ""  # what is unclear about it
 
     @property
     def size(self) -> int:
         """How many states it has."""
-        return len(self.texts) + (self.missing is not None) + (self.quantiles is not None)
+        return len(self.texts) + (self.missing is not None) + (self.scores is not None)
 
     @property
     def choices(self) -> str:
-        if self.quantiles is None and self.scale is not None and len(self.texts) > 12:
+        if self.scores is None and self.scale is not None and len(self.texts) > 12:
             return f"{len(self.texts)} values {self.texts[0]} ... {self.texts[-1]}"
-        if self.quantiles is None:
+        if self.scores is None:
             head = ", ".join(repr(text) for text in self.texts[:12])
             return f"{head}, ... ({len(self.texts)} in all)" if len(self.texts) > 12 else head
-        ends = (self.scale or Decimals(0, None)).write(self.quantiles.values[[0, -1]])
+        ends = (self.scale or Decimals(0, None)).write(self.scores.values[[0, -1]])
         return f"{ends[0]} ... {ends[1]}"
 
     @property
@@ -124,7 +126,7 @@ class Column:
             what = self.scale.noun if self.scale else "known value"
             which = int((new & np.isnan(numbers)).argmax())
             raise values.error(f"is no {what} of this column: it holds {self.choices}", which)
-        if self.quantiles is not None:
+        if self.scores is not None:
             states[new] = self.size - 1
         elif new.any() and unseen == "nearest":
             old = self.scale.parse(list(self.texts)) if self.scale else numbers[:0]
@@ -137,13 +139,13 @@ class Column:
             remedy = self._nearest(numbers[new][0]) if values.alone else "correct it, or encode with unseen='nearest'"
             raise values.error(f"is not among the {self.choices} of this column: {remedy}", int(new.argmax()))
         state = states[values.index]
-        if self.quantiles is None:
+        if self.scores is None:
             return state, None
         noise = NoiseSource(SEED, len(state)).at(self.name)
         score = noise.at("fill").normal().numpy().copy()  # rows without a number of their own: read by no one
         own = state == self.size - 1
         spread = noise.at("place").uniform().numpy()[own] if place is None else place
-        score[own] = self.quantiles.encode(numbers[values.index[own]], spread)
+        score[own] = self.scores.encode(numbers[values.index[own]], spread)
         return state, score
 
     def _nearest(self, number: float) -> str:
@@ -159,10 +161,10 @@ class Column:
         """The text of every row; None is missing."""
         words = np.array([*self.texts, None, None], dtype=object)
         texts = words[np.minimum(state, len(self.texts))]
-        if self.quantiles is not None:
+        if self.scores is not None:
             own = state == self.size - 1
             assert self.scale is not None and score is not None
-            texts[own] = self.scale.write(self.quantiles.decode(score[own]))
+            texts[own] = self.scale.write(self.scores.decode(score[own]))
         return texts.tolist()
 
     def arrow(self) -> str:
@@ -172,7 +174,7 @@ class Column:
         name = self.scale.arrow() if self.scale is not None else "string"
         if self.scale is None or name != "int64":
             return name
-        ends = [] if self.quantiles is None else self.scale.write(self.quantiles.values[[0, -1]])
+        ends = [] if self.scores is None else self.scale.write(self.scores.values[[0, -1]])
         whole = [int(Decimal(text)) for text in self.scale.plain([*self.texts, *ends])]
         if min(whole) >= -(2**63) and max(whole) < 2**63:
             return "int64"
@@ -180,11 +182,16 @@ class Column:
 
     def to_json(self) -> dict[str, Any]:
         data: dict[str, Any] = {"name": self.name, "kind": self.kind, "texts": list(self.texts), "missing": self.missing}
-        data |= {"blanks": list(self.blanks), "quantiles": self.quantiles and self.quantiles.to_json()}
-        return data | {"scale": scale_to_json(self.scale), "note": self.note}
+        data |= {"blanks": list(self.blanks), "quantiles": None, "scale": scale_to_json(self.scale), "note": self.note}
+        if self.scores is not None:
+            data["straight" if isinstance(self.scores, Straight) else "quantiles"] = self.scores.to_json()
+        return data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Column":
-        scale, quantiles = scale_from_json(data["scale"]), data["quantiles"] and Quantiles.from_json(data["quantiles"])
         lists = {"texts": tuple(data["texts"]), "blanks": tuple(data["blanks"])}
-        return cls(**{**data, **lists, "scale": scale, "quantiles": quantiles})
+        known = {name: value for name, value in data.items() if name not in ("quantiles", "straight")}
+        scores: Quantiles | Straight | None = data["quantiles"] and Quantiles.from_json(data["quantiles"])
+        if "straight" in data:
+            scores = Straight.from_json(data["straight"])
+        return cls(**{**known, **lists, "scale": scale_from_json(data["scale"]), "scores": scores})

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from math import gcd
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -35,8 +35,9 @@ def grid_of(units: Iterable[int]) -> tuple[int, int]:
     return (step, (first or 0) % step) if step else (1, 0)
 
 
-def nearest_on(unit: Any, step: int, start: int) -> Any:
-    return start + (unit - start + step // 2) // step * step
+def nearest_on(units: np.ndarray, step: int, start: int) -> list[int]:
+    """The places of a grid that are nearest to these numbers of units, found in one rounding."""
+    return [start + round((unit - start) / step) * step for unit in np.asarray(units, dtype=np.float64).tolist()]
 
 
 @dataclass(frozen=True)
@@ -98,10 +99,11 @@ class Decimals:
     def write(self, values: np.ndarray) -> list[str]:
         if self.most is None:
             return [repr(float(v)) for v in values]
-        texts = [f"{v:.{self.most}f}" for v in np.round(values, self.most) + 0.0]
         if self.step > 1:
-            near = [nearest_on(self._units(text), self.step, self.start) for text in texts]
+            near = nearest_on(np.asarray(values) * 10.0**self.most, self.step, self.start)
             texts = [f"{Decimal(n).scaleb(-self.most):f}" if self.most else str(n) for n in near]
+        else:
+            texts = [f"{v:.{self.most}f}" for v in np.round(values, self.most) + 0.0]
         if self.least == self.most:
             return texts
         cut = [text.rstrip("0") for text in texts]
@@ -152,8 +154,8 @@ class LongIntegers:
         return np.array(parsed, dtype=np.float64)
 
     def write(self, values: np.ndarray) -> list[str]:
-        near = [self.origin + nearest_on(round(v), self.step, self.start) for v in values.tolist()]
-        return [str(min(whole, self.last)) for whole in near]
+        near = nearest_on(values, self.step, self.start)
+        return [str(min(self.origin + whole, self.last)) for whole in near]
 
     def plain(self, texts: list[str]) -> list[str]:
         return [text.strip().removeprefix("+") for text in texts]
@@ -231,7 +233,7 @@ class Dates:
 
     def write(self, values: np.ndarray) -> list[str]:
         name, step = self._base
-        near = nearest_on(np.round(values).astype(np.int64), self.step, self.start)
+        near = np.array(nearest_on(values, self.step, self.start), dtype=np.int64)
         ticks = (near * step).astype(f"datetime64[{name}]")
         length = {"D": 10, "m": 16, "s": 19}[self.unit] + (1 + self.digits if self.digits else 0)
         texts = [text[:length] for text in np.datetime_as_string(ticks).tolist()]

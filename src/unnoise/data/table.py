@@ -35,6 +35,7 @@ from unnoise.data.left_out import LeftOut
 from unnoise.data.parquet_files import is_parquet_folder
 from unnoise.data.reading import Reading, suffix_of
 from unnoise.data.registry import register_format
+from unnoise.data.score_maps import with_score_maps
 from unnoise.data.table_files import (
     TextTable,
     Written,
@@ -50,6 +51,7 @@ from unnoise.data.table_kinds import TEXT, TYPED, table_suffix
 from unnoise.data.text_encoding import FALLBACK
 from unnoise.data.typed_columns import arrow_type, is_text, packed_schema, typed, unpacked_schema
 from unnoise.data.understanding import notes, understand
+from unnoise.objectives import Importance
 from unnoise.processes import Gaussian, Masking, Process, Product
 from unnoise.schedules import Polynomial
 from unnoise.shapes import AnyState, Bool, Float, Tree
@@ -181,7 +183,7 @@ class Table(Format):
         wishes = {name: overrides.get(name, levels_of(table[name])) for name in names}
         texts = {name: texts_of(table[name], name, where) for name in names}
         found = understand(texts, wishes, keep)
-        columns = tuple(column for column in found if isinstance(column, Column))
+        columns = tuple(with_score_maps([column for column in found if isinstance(column, Column)], texts))
         left_out = tuple(column for column in found if isinstance(column, LeftOut))
         if not columns:
             said = "; ".join(f"{column.name!r} is {column.kind} ({column.what})" for column in left_out)
@@ -196,13 +198,13 @@ class Table(Format):
     @property
     def leaves(self) -> dict[str, Column]:
         """The continuous columns by the name of their leaf."""
-        continuous = [column for column in self.columns if column.quantiles is not None]
+        continuous = [column for column in self.columns if column.scores is not None]
         return dict(zip(_leaf_names([column.name for column in continuous]), continuous, strict=True))
 
     @property
     def coordinates(self) -> tuple[Column, ...]:
         """The columns that the coordinates of the leaf `categories` stand for."""
-        return tuple(c for c in self.columns if c.quantiles is None or c.texts or c.missing is not None)
+        return tuple(c for c in self.columns if c.scores is None or c.texts or c.missing is not None)
 
     @cached_property
     def space(self) -> Space:
@@ -216,6 +218,10 @@ class Table(Format):
         schedule = None if self.late == 1 else Polynomial(self.late)
         discrete = {CATEGORIES: Masking(sizes, schedule=schedule)} if sizes else {}
         return Product(**discrete, **{leaf: Gaussian((1,)) for leaf in self.leaves})
+
+    def objective_options(self) -> dict[str, Any]:
+        """Numbers alone have the times that they have beside labels."""
+        return {} if self.coordinates else {"times": Importance(power=16.0)}
 
     def lines(self) -> list[Line]:
         return [
@@ -426,7 +432,7 @@ class Table(Format):
     def _keep(self, cells: dict[str, list[str | None]], name: str, known: list[str | None]) -> None:
         """Numbers as they were known; None and blanks leave what was drawn, and categories are what they were anyway."""
         column = next(column for column in self.columns if column.name == name)
-        if column.quantiles is not None:
+        if column.scores is not None:
             blank = {None, "", *column.blanks}
             cells[name] = [old if text in blank else text for old, text in zip(cells[name], known, strict=True)]
 
@@ -464,11 +470,11 @@ class Table(Format):
             (state,), score = column.encode(Texts(name, [str(text)], np.zeros(1, dtype=np.int64), "given", True), place=0.5)
             if name in place:
                 values[place[name]], fixed[place[name]] = int(state), True
-            if score is None or column.quantiles is None:
+            if score is None or column.scores is None:
                 continue
             if state == column.size - 1:  # else the score is a fill, as good as any
                 number = column.scale.parse([str(text)])[0] if column.scale is not None else np.nan
-                if not column.quantiles.values[0] <= number <= column.quantiles.values[-1]:
+                if not column.scores.values[0] <= number <= column.scores.values[-1]:
                     raise BadData(f"given {name}={text}: outside the range of this column: use a value in {column.choices}")
                 if column.arrow() == "int64" and number != round(number):
                     raise BadData(f"given {name}={text}: this column holds whole numbers: round it")
@@ -569,11 +575,11 @@ class Table(Format):
 
 def _line(column: Column, listed: bool) -> Line:
     values = column.choices
-    if column.quantiles is None and len(column.texts) == 1:
+    if column.scores is None and len(column.texts) == 1:
         values = f"constant: {values}"
-    elif column.quantiles is not None and column.texts:
+    elif column.scores is not None and column.texts:
         values += f"; apart: {', '.join(column.texts)}"
     values += f"; {form}" if (form := column.form) else ""
     values += "; or missing" if column.missing is not None else ""
-    process = "masking" if column.quantiles is None else "Gaussian and masking" if listed else "Gaussian"
+    process = "masking" if column.scores is None else "Gaussian and masking" if listed else "Gaussian"
     return Line(column.name, column.kind, values, process)

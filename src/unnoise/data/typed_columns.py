@@ -7,6 +7,7 @@ from decimal import Decimal
 from importlib import import_module
 from typing import Any
 
+from unnoise.data.base import BadData
 from unnoise.data.columns import Column
 
 
@@ -49,12 +50,14 @@ def is_text(kind: Any) -> bool:
 def typed(texts: list[str | None], kind: Any, column: Column | None) -> Any:
     """Cells as an arrow column; `column`: what is known of it, where it is in the model."""
     pa = arrow_library()
-    listed = column is not None and column.quantiles is None
+    listed = column is not None and column.scores is None
     values = kind.value_type if pa.types.is_dictionary(kind) and not listed else kind
     if column is not None and column.scale is not None and not is_text(values) and not pa.types.is_dictionary(values):
         texts = _plain(texts, column)
     if pa.types.is_integer(values):
         signed = not pa.types.is_unsigned_integer(values)
+        if column is None:
+            _check_room(texts, values, signed)
         texts = [text and _whole(text, values.bit_width, signed) for text in texts]
     elif pa.types.is_date(values):
         texts = [text and text[:10] for text in texts]
@@ -80,6 +83,16 @@ def _whole(text: str, bits: int, signed: bool) -> str:
     number = Decimal(text.strip())
     least, most = -(2 ** (bits - 1)) if signed else 0, 2 ** (bits - signed) - 1
     return str(min(max(int(number), least), most)) if number == int(number) else text
+
+
+def _check_room(texts: list[str | None], kind: Any, signed: bool) -> None:
+    """That new identifiers fit the type of their column: they would not be unique otherwise."""
+    largest, most = max((int(text) for text in texts if text), default=0), 2 ** (kind.bit_width - signed) - 1
+    if largest > most:
+        raise BadData(
+            f"{len(texts)} new identifiers up to {largest} do not fit a column of type {kind}, which ends at {most}: leave "
+            "the column out (kind drop), give it a wider type, or draw fewer rows"
+        )
 
 
 def _pandas_types(schema: Any, names: list[str]) -> dict[str, str] | None:

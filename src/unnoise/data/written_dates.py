@@ -135,7 +135,7 @@ class WrittenDates:
         return year, month, int(at.get("d", 1)), hour * 3600 + minute * 60 + second if good else -1
 
     def write(self, values: np.ndarray) -> list[str]:
-        near = nearest_on(np.round(values).astype(np.int64), self.step, self.start)
+        near = np.array(nearest_on(values, self.step, self.start), dtype=np.int64)
         return [self._written(text) for text in self._iso(near)]
 
     def _iso(self, numbers: np.ndarray) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from unnoise.data.arrays import Array, picture
 from unnoise.data.base import Line
+from unnoise.data.images import Images
 from unnoise.data.table import Table
 from unnoise.evaluation.scores import chosen
 from unnoise.evaluation.shown import table
@@ -25,6 +26,7 @@ SEEN = 500  # rows of a table that are drawn for its pictures, and as many real 
 FIRST = 5  # samples that are shown
 IMAGES = 16
 STYLE = "font: 13px/1.4 system-ui, sans-serif; border-collapse: collapse; margin: .4rem 0"
+WORDS = "font: 13px/1.4 system-ui, sans-serif; margin: .4rem 0"
 CELL = "padding: .15rem .6rem; text-align: left; border-bottom: 1px solid #ddd"
 
 
@@ -38,11 +40,18 @@ def short(model: "Model") -> str:
     lines = model.format_.lines()
     text = table(["part", "kind", "values", "noise"], [_cells(line) for line in lines[:MOST]])
     more = [f"and {len(lines) - MOST} more"] if len(lines) > MOST else []
-    return "\n".join([words, text, *more, trained(model.outcome_)])
+    return "\n".join([words, text, *more, *_notes(model), trained(model.outcome_)])
 
 
 def _cells(line: Line) -> list[str]:
     return [line.part, line.kind, line.values, line.process]
+
+
+def _notes(model: "Model") -> list[str]:
+    """What is unclear about the data, and what the model does without."""
+    return [
+        f"note: {note}".replace("--keep COLUMN models one", "keep=[column] models one") for note in model.format_.notes()
+    ]
 
 
 def trained(outcome: dict[str, Any]) -> str:
@@ -64,10 +73,10 @@ def page(model: "Model") -> str:
     understood = _table(["part", "kind", "values", "noise"], [_cells(line) for line in model.format_.lines()])
     if model._drawn is None:
         count = SEEN if isinstance(model.format_, Table) else IMAGES
-        model._drawn = draw(
-            model.run_.for_drawing(model._denoiser), model.format_, count, seed=model.seed, device=model.device
-        )[0]
-    return f"<div>{understood}<p>{html.escape(trained(model.outcome_))}</p>{_samples(model, model._drawn)}</div>"
+        own = model.run_.for_drawing(model._denoiser)
+        model._drawn = draw(own, model.format_, count, seed=model.seed, device=model.device)[0]
+    said = "".join(f"<p style='{WORDS}'>{html.escape(line)}</p>" for line in (*_notes(model), trained(model.outcome_)))
+    return f"<div>{understood}{said}{_samples(model, model._drawn)}</div>"
 
 
 def _samples(model: "Model", x: Any) -> str:
@@ -76,8 +85,9 @@ def _samples(model: "Model", x: Any) -> str:
         frame = format.frame(x)
         rows = [[str(value) for value in row] for row in frame.head(FIRST).itertuples(index=False)]
         return _table(list(frame.columns), rows) + _pictures(model, frame)
-    if isinstance(format, Array) and format.shown_suffix() == ".png":
-        data = b64encode(picture(format.values(x), format)).decode()
+    images = format.array if isinstance(format, Images) else format
+    if isinstance(images, Array) and images.shown_suffix() == ".png":
+        data = b64encode(picture(images.values(x), images)).decode()
         return f"<img alt='samples' style='image-rendering: pixelated' src='data:image/png;base64,{data}'>"
     drawn = plain.decode(format, x)
     text = "\n".join(map(str, drawn[:FIRST])) if isinstance(drawn, list) else str(drawn)

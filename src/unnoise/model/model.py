@@ -8,7 +8,7 @@ of a `Reading` or a `TrainConfig`.  What fitting finds has a name that ends in a
 here; it finds what it asks of an estimator.
 
 Likelihoods are in nats per example, in the coordinates of the model, as in `unnoise evaluate`: floats of an array are
-centred and scaled, numbers of a table are normal scores.
+centred and scaled, and so are some numbers of a table; the others are normal scores.
 """
 
 from os import PathLike

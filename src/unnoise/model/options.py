@@ -16,9 +16,9 @@ from unnoise.data.reading import Reading
 from unnoise.data.table_files import overrides
 from unnoise.training.config import TrainConfig
 
-READING = tuple(field.name for field in fields(Reading) if field.name not in ("columns", "options"))
+READING = tuple(field.name for field in fields(Reading) if field.name != "columns")
 RECIPE = ("preset", "schedule", "self_condition", "network", "network_options")
-TRAINING = tuple(field.name for field in fields(TrainConfig))
+TRAINING = tuple(field.name for field in fields(TrainConfig) if field.name not in READING)  # `keep` names columns
 OWN = ("random_state", "kinds", "progress")
 NAMES = (*OWN, *RECIPE, *READING, *TRAINING)
 
@@ -53,7 +53,10 @@ def kinds_of(params: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def reading_of(params: dict[str, Any]) -> Reading:
-    return Reading(**some(params, READING))
+    said = some(params, READING)
+    if not isinstance(kept := said.get("keep", ()), list | tuple):
+        raise BadData(f"keep = {kept!r}: pass a list of columns that are to be modelled, keep=[{kept!r}]")
+    return Reading(**{**said, "keep": tuple(map(str, kept))})
 
 
 @contextmanager
@@ -78,4 +81,6 @@ def in_python() -> Iterator[None]:
     except BadData as error:
         text = str(error).replace("name its kind in a file for --columns", "name its kind, kinds={column: kind}")
         text = text.replace("in a file for --columns", "in kinds={...}")
+        text = re.sub(r"keep one with --keep$", "keep one, keep=[column], or name its kind, kinds={column: kind}", text)
+        text = re.sub(r"--keep (.+)$", r"keep=['\1']", text)
         raise BadData(re.sub(r"--([a-z][a-z-]+)", lambda m: m[1].replace("-", "_"), text)) from error

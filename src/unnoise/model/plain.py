@@ -20,6 +20,7 @@ import numpy as np
 
 from unnoise.data.arrays import Array
 from unnoise.data.base import BadData, Format
+from unnoise.data.images import Images
 from unnoise.data.reading import Reading
 from unnoise.data.sequences import Sequences
 from unnoise.data.table import Table
@@ -43,7 +44,7 @@ def fitted(plain: Any, how: Reading, kinds: dict[str, Any] | None) -> tuple[Form
             raise BadData("padded: a list of strings is padded, and one long text is cut into windows: pass the other")
         return Sequences.of_texts(plain, how.length, symbols, how.tokenizer, how.noise or "masking")
     _refuse_others(Table, how, None, "a table")
-    return Table.of_arrow(plain, kinds)
+    return Table.of_arrow(plain, kinds, keep=tuple(how.keep))
 
 
 def _refuse_others(format: type[Format], how: Reading, kinds: dict[str, Any] | None, what: str) -> None:
@@ -87,6 +88,11 @@ def _(format: Sequences, plain: Any) -> tuple[Tree, list[str]]:
     return format.encode_texts(plain), []
 
 
+@encode.register
+def _(format: Images, plain: Any) -> tuple[Tree, list[str]]:
+    return encode(format.array, plain)
+
+
 @singledispatch
 def decode(format: Format, x: Any) -> Any:
     return x
@@ -99,6 +105,11 @@ def _(format: Table, x: Any) -> Any:
 
 @decode.register
 def _(format: Array, x: Any) -> np.ndarray:
+    return format.values(x)
+
+
+@decode.register
+def _(format: Images, x: Any) -> np.ndarray:
     return format.values(x)
 
 
@@ -130,6 +141,11 @@ def _(format: Array, plain: Any, mark: str | None) -> tuple[Tree, Tree]:
 
 
 @gaps.register
+def _(format: Images, plain: Any, mark: str | None) -> tuple[Tree, Tree]:
+    return gaps(format.array, plain, mark)
+
+
+@gaps.register
 def _(format: Sequences, plain: Any, mark: str | None) -> tuple[Tree, Tree]:
     _expect(plain, (list, str), "strings", format)
     return format.gaps_of_texts([plain] if isinstance(plain, str) else plain, mark)
@@ -151,6 +167,11 @@ def _(format: Array, x: Any, plain: Any, mark: str | None) -> Any:
 
 
 @filled.register
+def _(format: Images, x: Any, plain: Any, mark: str | None) -> Any:
+    return filled(format.array, x, plain, mark)
+
+
+@filled.register
 def _(format: Sequences, x: Any, plain: Any, mark: str | None) -> Any:
     return format.filled_texts(x, [plain] if isinstance(plain, str) else plain, mark)
 
@@ -166,7 +187,7 @@ def _(format: Table, plain: Any, given: dict[str, str]) -> Any:
     pa = arrow_library()
     for name, text in given.items():
         column = next((column for column in format.columns if column.name == name), None)
-        if column is None or column.quantiles is None or text in column.blanks:
+        if column is None or column.scores is None or text in column.blanks:
             continue
         field = plain.schema.field(name)
         try:
