@@ -32,9 +32,9 @@ import unnoise as un
 from unnoise.laws import draw_categories
 from unnoise.networks import default_network
 from unnoise.networks.compiled import compile_network
+from unnoise.networks.precision import in_precision
 from unnoise.noise import NoiseSource
 from unnoise.processes import FiniteProcess, rate_matrices
-from unnoise.samplers import half_precision
 
 
 class Bytes(TorchDispatchMode):
@@ -174,7 +174,7 @@ def runs(device: torch.device, steps: int) -> list[dict]:
         denoiser = un.Denoiser(network, process).to(device)
         if "compiled" in name:
             compile_network(network)
-        denoiser = half_precision(denoiser) if "bfloat16" in name else denoiser
+        denoiser = in_precision(denoiser, "bf16") if "bfloat16" in name else denoiser
         alone = steps * seconds(lambda denoiser=denoiser: denoiser.network.features(x, t), device)
         began = clock(device)
         un.sample(denoiser, count, 4, seed=0, device=device)

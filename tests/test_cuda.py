@@ -9,6 +9,7 @@ from unnoise.kernels import pushed, pushed_fused, raised, raised_fused
 from unnoise.kernels.head import head_terms, plain_terms
 from unnoise.kernels.head_chunks import ChunkPlan
 from unnoise.networks import SequenceTransformer, SequenceTransformerConfig
+from unnoise.networks.precision import in_precision
 from unnoise.noise import NoiseSource
 from unnoise.samplers import (
     DDIM,
@@ -36,7 +37,6 @@ from unnoise.samplers import (
     Uniformization,
     UniPC,
     captured,
-    half_precision,
     remasking,
     sample,
 )
@@ -368,7 +368,7 @@ def test_a_uniform_step_needs_little_memory():
 
 @pytest.mark.parametrize("kind", ["ordinal", "uniform", "Velocity"])
 def test_half_precision_is_recorded_like_any_network(kind):
-    denoiser = half_precision(denoiser_of(kind).cuda())
+    denoiser = in_precision(denoiser_of(kind).cuda(), "bf16")
     plain, _ = sample(denoiser, **OPTIONS)
     for _ in range(2):
         again, _ = sample(captured(denoiser), **OPTIONS)

@@ -16,7 +16,6 @@ from unnoise.samplers.entropy_bounded import EntropyBounded
 from unnoise.samplers.events import Gillespie, Uniformization
 from unnoise.samplers.exponential import DPMSolverPP, Exponential, UniPC
 from unnoise.samplers.generic import FromGenerator
-from unnoise.samplers.half_precision import half_precision
 from unnoise.samplers.heun import Heun
 from unnoise.samplers.leaps import Euler, TauLeaping, ThetaRK2, ThetaTrapezoidal
 from unnoise.samplers.linear import DDIM, EulerMaruyama
@@ -81,7 +80,6 @@ __all__ = [
     "default_steps",
     "encode",
     "grids",
-    "half_precision",
     "register_part",
     "register_sampler",
     "remasking",
