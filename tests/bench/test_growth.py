@@ -41,6 +41,14 @@ def test_relative_errors_count():
     assert (fit.offset, fit.slope) == pytest.approx(tuple(np.linalg.lstsq(design, np.ones(5), rcond=None)[0]))
 
 
+def test_r2_is_that_of_relative_errors():
+    times = np.array([1.0, 4.0, 9.0, 35.0, 90.0])
+    fit = Growth.of(NUMBERS, times.tolist())
+    mean = (1 / times).sum() / (1 / times**2).sum()  # of times weighted by their inverse squares
+    left = sum(((fit.at(n) - t) / t) ** 2 for n, t in zip(NUMBERS, times, strict=True))
+    assert fit.r2 == pytest.approx(1 - left / (((times - mean) / times) ** 2).sum()) and 0.5 < fit.r2 < 1
+
+
 def test_too_few_points():
     with pytest.raises(ValueError, match="three points or more"):
         Growth.of([1, 2], [1.0, 2.0])

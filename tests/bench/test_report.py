@@ -46,6 +46,7 @@ def test_a_line():
         "other 51.8 ms (2.00 GiB)",
         "0.42 GiB, floor 0.25",
     ]
+    assert cells(Figure(row="r", what="w", ours=Timing(0.813, 0.1123)))[3] == "813 ± 110 ms"
     assert cells(BAD) == ["table", "rows", "-", "failed", "-", "-", "-", "-"]
     assert cells(Figure(row="r", what="w", ours=Timing(2.0))) == ["r", "w", "-", "2 s", "-", "-", "-", "-"]
 

@@ -35,6 +35,16 @@ def test_sweeps_span_what_they_say():
     assert all(time > 0 for sweep in batch + length + touched for time in sweep.times)
 
 
+def test_each_sweep_changes_one_number(monkeypatch):
+    """Where batch and length are told as times, each sweep shows its own."""
+    told = {DRAWING: lambda point: float(point.batch), TRAINING: lambda point: float(point.x0.shape[1])}
+    monkeypatch.setattr(Point, "timed", lambda point: {what: of(point) for what, of in told.items()})
+    batch, length, touched = (measure() for measure in scaling(TINY))
+    assert [sweep.times for sweep in batch] == [[1, 2, 4], [8, 8, 8]]
+    assert [sweep.times for sweep in length] == [[2, 2, 2], [4, 8, 16]]
+    assert [sweep.times for sweep in touched] == [[2, 2, 2]]
+
+
 @pytest.mark.parametrize("size", ["small", "large"])
 def test_measured_sweeps_cover_two_orders_of_magnitude(size):
     span = SPANS[size]

@@ -91,7 +91,7 @@ def _with_spread(timing: Timing | None) -> str:
     if timing is None:
         return "-"
     factor, name = unit(timing.seconds)
-    spread = f" ± {timing.spread * factor:.2g}" if timing.spread else ""
+    spread = f" ± {float(f'{timing.spread * factor:.2g}'):g}" if timing.spread else ""
     return f"{seconds(timing).removesuffix(name).rstrip()}{spread} {name}"
 
 

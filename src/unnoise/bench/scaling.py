@@ -114,6 +114,7 @@ class Point:
     def __init__(self, setting: BenchSetting, span: Span, batch: int, length: int, steps: int):
         torch.manual_seed(0)
         self.batch, self.steps, self.device = batch, steps, setting.device
+        self.rounds = setting.pick({"tiny": 2, "small": 20, "large": 20})
         network = TokenWise(span.size, span.width).to(setting.device)
         if setting.on_cuda:
             network = network.bfloat16()
@@ -132,7 +133,7 @@ class Point:
     def timed(self) -> dict[str, float]:
         """The least seconds of a step of each."""
         found = taken(
-            {DRAWING: self.drawing, TRAINING: self.training}, self.device, rounds=20, seconds=2.0, clock=undisturbed
+            {DRAWING: self.drawing, TRAINING: self.training}, self.device, self.rounds, seconds=2.0, clock=undisturbed
         )
         least = {what: timing.least or timing.seconds for what, timing in found.items()}
         return {**least, DRAWING: least[DRAWING] / self.steps}

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from unnoise.bench.scaling import Sweep
 
 
@@ -23,7 +25,8 @@ def save(sweeps: list[Sweep], picture: Any, title: str, file: Path) -> None:
             fit = sweep.growth
             label = f"{sweep.what}: exponent {fit.exponent:.2f}, R² {fit.r2:.3f}"
             axis.plot(sweep.numbers, [1e3 * time for time in sweep.times], "o", color=f"C{i}", label=label)
-            axis.plot(sweep.numbers, [1e3 * fit.at(n) for n in sweep.numbers], "-", color=f"C{i}", linewidth=1)
+            line = np.geomspace(sweep.numbers[0], sweep.numbers[-1], 60)
+            axis.plot(line, [1e3 * fit.at(float(n)) for n in line], "-", color=f"C{i}", linewidth=1)
         axis.set(xscale="log", yscale="log", xlabel=name)
         axis.grid(alpha=0.25)
         axis.legend(fontsize=7, frameon=False)

@@ -57,14 +57,17 @@ class TextSteps:
         loss.backward()
         forget_gradients(self.network)
 
-    def by_hand(self) -> None:
+    def hand_loss(self) -> Tensor:
+        """Log-probabilities everywhere, those of masked tokens over t."""
         t = torch.rand(self.texts.batch, 1, device=self.device).clamp_min(1e-3)
         masked = torch.rand(self.x0.shape, device=self.device) < t
         with half(self.device):
             logits = self.network(torch.where(masked, self.texts.size, self.x0), t.squeeze(1))
             log_probs: Tensor = F.log_softmax(logits.float(), -1).gather(-1, self.x0.unsqueeze(-1)).squeeze(-1)
-            loss = -(masked * log_probs / t).sum(1).mean()
-        loss.backward()
+            return -(masked * log_probs / t).sum(1).mean()
+
+    def by_hand(self) -> None:
+        self.hand_loss().backward()
         forget_gradients(self.network)
 
     def figure(self, what: str, aim: Aim | None, others: dict[str, Callable[[], Any]]) -> Figure:
