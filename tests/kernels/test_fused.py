@@ -17,7 +17,9 @@ def test_fused_kernels_draw_what_plain_ones_do():
     source = Path(__file__).parents[2] / "src"
     path = os.pathsep.join([str(source), str(HERE), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    run = subprocess.run([sys.executable, HERE / "interpreted.py"], env=environment, capture_output=True, text=True, timeout=400)
+    run = subprocess.run(
+        [sys.executable, HERE / "interpreted.py"], env=environment, capture_output=True, text=True, timeout=400
+    )
     assert run.returncode == 0, run.stderr
     lines = run.stdout.splitlines()
     assert len(lines) == 19 and all(": 0 of " in line for line in lines), run.stdout
