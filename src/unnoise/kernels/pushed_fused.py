@@ -54,15 +54,12 @@ if triton is not None:
 
     @triton.jit
     def _draw(
-        logits, high, low, evidence, x, u, out, per, least, size: tl.constexpr, states: tl.constexpr, SHARED: tl.constexpr,
-        SIZE: tl.constexpr, STATES: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr,
-        FACTOR: tl.constexpr,
+        logits, high, low, evidence, x, u, out, per, least, size: tl.constexpr, states: tl.constexpr, SIZE: tl.constexpr,
+        STATES: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr, FACTOR: tl.constexpr,
     ):  # fmt: skip
         tiles = tl.cdiv(per, ROWS)
         group, place = (tl.program_id(0) // tiles).to(tl.int64), tl.program_id(0) % tiles * ROWS + tl.arange(0, ROWS)
         row, inside, y, a = group * per + place, place < per, tl.arange(0, STATES), tl.arange(0, SIZE)
-        if SHARED:
-            group *= 0
         own = logits + row[:, None] * size
         every = tl.load(own + a[None, :], mask=inside[:, None] & (a < size)[None, :], other=float("-inf"))
         peak = tl.where(inside, tl.max(every.to(tl.float32), 1), 0.0)
@@ -99,7 +96,7 @@ if triton is not None:
     @triton.jit
     def _draw_again(
         logits, push, evidence, x, u, out, total, per, least: tl.constexpr, size: tl.constexpr, states: tl.constexpr,
-        SHARED: tl.constexpr, SIZE: tl.constexpr, STATES: tl.constexpr, ROWS: tl.constexpr,
+        SIZE: tl.constexpr, STATES: tl.constexpr, ROWS: tl.constexpr,
     ):  # fmt: skip
         start = tl.program_id(0).to(tl.int64) * ROWS
         while start < total:
@@ -109,8 +106,6 @@ if triton is not None:
                 row = start + tl.argmax(low.to(tl.int32), 0)
                 low = low & (looked != row)
                 group = row // per
-                if SHARED:
-                    group *= 0
                 here = tl.load(x + row)
                 a = tl.arange(0, SIZE)
                 y = tl.arange(0, STATES)
@@ -152,7 +147,7 @@ def draw(tables: Any, logits: Tensor, x: Tensor, u: Tensor, low: float, least: f
     (groups, per), (states, size) = x.shape, tables.push.shape[1:]
     logits, x, u, out = logits.contiguous(), x.contiguous(), u.contiguous(), torch.empty_like(x)
     wide, total = at_least_16(states), x.numel()
-    sizes = {"size": size, "states": states, "SIZE": at_least_16(size), "STATES": wide, "SHARED": len(tables.push) == 1}
+    sizes = {"size": size, "states": states, "SIZE": at_least_16(size), "STATES": wide}
     rows = max(16, min(64, ENTRIES // wide))
     with on(logits.device):
         options = {"ROWS": rows, "STEP": min(32, STEPS // wide, sizes["SIZE"]), "BLOCK": width(wide), "num_warps": WARPS}
