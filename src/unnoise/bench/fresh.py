@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import cache
 from time import perf_counter
 
 
@@ -16,6 +17,7 @@ def seconds_of(*words: str) -> float:
     return took
 
 
+@cache
 def import_seconds() -> float:
     """Until Python has started and imported all that drawing and training need."""
     return seconds_of("-c", "import unnoise.cli, unnoise.training.trainer, unnoise.training.drawing")

@@ -77,7 +77,7 @@ def measured(name: str, denoiser: Denoiser, by_hand: Loss, x0: Tensor, most: flo
         "floor": step(lambda: by_hand(network, x0), parameters),
         "ours": step(lambda: objective(x0).loss.mean(), parameters),
     }
-    found = taken(runs, torch.device("cpu"), rounds=setting.pick({"tiny": 2, "small": 60, "large": 60}), seconds=5.0)
+    found = taken(runs, torch.device("cpu"), rounds=setting.pick({"tiny": 2, "small": 60, "large": 60}), seconds=3.0)
     aim = None if setting.size == "tiny" else Aim(ratio=most)
     what = f"un.Objective, a step on {name}, one thread"
     return Figure(what=what, ours=found["ours"], floor=found["floor"], floor_is="by hand", aim=aim)
