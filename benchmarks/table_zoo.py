@@ -29,6 +29,7 @@ RDATA = {"tips": "tips", "boston": "Boston", "mroz": "Mroz", "computers": "Compu
 HALVINGS = 5
 MOST_ROWS = 4000  # of a table
 SCORES = ("two_sample", "trend", "gap")
+Found = dict[str, dict[str, dict[int, dict]]]  # scores by table, method and halving
 METHODS = ("real", "ours", "copula", "ctgan", "tvae")
 
 
@@ -175,7 +176,7 @@ def scores(args: argparse.Namespace) -> None:
 
     from unnoise.evaluation import tables
 
-    found: dict[str, dict[str, list]] = {}
+    found: Found = {}
     for name in args.names:
         for k in range(args.halvings):
             folder = args.out / f"{name}-{k}"
@@ -192,44 +193,55 @@ def scores(args: argparse.Namespace) -> None:
                     apart = np.mean([tables.two_sample(real, fake, seed)[0] for seed in range(3)])
                     both = {"two_sample": float(apart), "trend": tables.trend(real, fake), "gap": gap(real, fake)}
                     kept.write_text(json.dumps(both))
-                found.setdefault(name, {}).setdefault(method, []).append(json.loads(kept.read_text()))
+                found.setdefault(name, {}).setdefault(method, {})[k] = json.loads(kept.read_text())
     print(report(found))
 
 
-def report(found: dict[str, dict[str, list]]) -> str:
-    lines, first, behind = [], 0, 0
+def report(found: Found) -> str:
+    """The means of every method; what is counted compares each peer with ours on the halvings that both have drawn for."""
+    lines, first, behind, both = [], 0, [], 0
     for name, methods in found.items():
-        cells = {method: _cells(rows) for method, rows in methods.items()}
         for score in SCORES:
-            texts = [f"{m} {_mean(cells[m][score])}" for m in methods if len(cells[m][score])]
+            texts = [
+                f"{m} {_mean(_values(rows, score, rows))}" for m, rows in methods.items() if _values(rows, score, rows).size
+            ]
             lines.append(f"{name:14} {score:10} " + "  ".join(texts))
-        if "ours" in methods:
-            first += all(not beaten(cells, score) for score in ("two_sample", "trend"))
-            if "copula" in methods and len(cells["ours"]["gap"]):
-                behind += bool(cells["ours"]["gap"].mean() > cells["copula"]["gap"].mean())
-    lines.append(f"ours first on both scores: {first} of {len(found)} tables; behind the copula in the gap: {behind}")
+        if "ours" not in methods:
+            continue
+        both += 1
+        peers = {
+            m: rows for m, rows in methods.items() if m not in ("real", "ours") and rows.keys() & methods["ours"].keys()
+        }
+        first += not any(
+            beaten(methods["ours"], peer, score) for peer in peers.values() for score in ("two_sample", "trend")
+        )
+        if "copula" in peers and _apart(methods["ours"], peers["copula"], "gap").sum() < 0:
+            behind.append(name)
+    lines.append(
+        f"ours first on both scores: {first} of {both} tables; behind the copula in the gap: {', '.join(behind) or 'none'}"
+    )
     return "\n".join(lines)
 
 
-def _cells(rows: list) -> dict[str, np.ndarray]:
-    return {score: np.array([row[score] for row in rows if row[score] is not None]) for score in SCORES}
+def _values(rows: dict[int, dict], score: str, halvings: Any) -> np.ndarray:
+    return np.array([rows[k][score] for k in sorted(halvings) if rows[k][score] is not None])
 
 
 def _mean(values: np.ndarray) -> str:
     error = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else float("nan")
-    return f"{values.mean():.3f}±{error:.3f}"
+    return f"{values.mean():.3f}±{error:.3f}" + (f" (of {len(values)})" if len(values) < HALVINGS else "")
 
 
-def beaten(cells: dict, score: str) -> bool:
-    """By a peer, by more than one standard error of the difference over the halvings."""
-    own = cells["ours"][score]
-    for method in ("copula", "ctgan", "tvae"):
-        if method in cells and len(cells[method][score]) == len(own):
-            apart = cells[method][score] - own
-            error = apart.std(ddof=1) / len(apart) ** 0.5 if len(apart) > 1 else 0.0
-            if apart.mean() > error:
-                return True
-    return False
+def _apart(ours: dict[int, dict], peer: dict[int, dict], score: str) -> np.ndarray:
+    """The peer's score less ours, halving by halving."""
+    common = ours.keys() & peer.keys()
+    return _values(peer, score, common) - _values(ours, score, common)
+
+
+def beaten(ours: dict[int, dict], peer: dict[int, dict], score: str) -> bool:
+    """By more than one standard error of the difference over the halvings."""
+    apart = _apart(ours, peer, score)
+    return bool(apart.mean() > (apart.std(ddof=1) / len(apart) ** 0.5 if len(apart) > 1 else 0.0))
 
 
 if __name__ == "__main__":
