@@ -49,7 +49,7 @@ class CapturedRun:
             raise ValueError(f"n = {n}: record a run of at least one sample")
         self.denoiser, self.n, self.sampler, self.seed = denoiser, n, sampler, seed_of(seed)
         self.condition = checked(condition, n)
-        self.times = grid_of(denoiser, steps, grid, start, end)
+        self.times = grid_of(denoiser, steps, grid, start, end, sampler)
         self.dtype, self.device = denoiser.dtype, denoiser.device
         self.graph: torch.cuda.CUDAGraph | None = None
         if self.device.type == "cuda":

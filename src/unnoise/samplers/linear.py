@@ -31,14 +31,17 @@ from unnoise.samplers.coefficients import (
     Coefficients,
     Moments,
     Reader,
+    combined,
     gaussian_of,
     no_gaussian,
     plus,
     scaled,
 )
 from unnoise.samplers.problem import Problem
+from unnoise.samplers.row_tables import RowCoefficients, RowReader, RowTables
 from unnoise.samplers.state import State
 from unnoise.shapes import Int
+from unnoise.tree import choose
 
 Eta = float | Callable[[Tensor], Tensor]  # the amount of stochasticity, or it as a function of times [steps]
 
@@ -68,6 +71,7 @@ class LinearMethod(OneStep):
 
     order: int
     degree: int = 1  # how many predictions a step uses
+    by_rows = True
 
     def __init__(self, order: int = 1, eta: Eta = 0.0, clean: Change | None = None):
         self.order, self.eta, self.clean = order, eta, clean
@@ -127,6 +131,16 @@ class LinearMethod(OneStep):
         weight = row.weights[0]
         out = plus(scaled(row.keep + weight * on_x, x), weight * on_value, value)
         return state.to(noised(problem, row, out, noise))
+
+    def row_tables(self, problem: Problem, tables: LinearTables, kind: Any) -> RowTables:
+        axes = len(gaussian_of(problem.process, type(self).__name__).space.shape)
+        reader = RowReader(tables.reader, kind, problem.steps)
+        return RowTables(RowCoefficients(tables.table, axes, problem.device), reader)
+
+    def step_rows(self, problem, tables, prediction, state: State, steps, stays, noise):
+        row, x = tables.table[steps], state.x
+        out = noised(problem, row, combined(row, x, (tables.reader.clean(prediction, x, steps),)), noise)
+        return state.to(choose(stays, x, out))
 
 
 def noised(problem: Problem, row: Coefficients, x: Tensor, noise: Any) -> Tensor:

@@ -1,6 +1,6 @@
 """Samples of a trained run: in batches, on the device there is, given what is known."""
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from unnoise.samplers import (
     Frozen,
     Info,
     Leaves,
+    OneByOne,
     OneStep,
     Plan,
     Sampler,
@@ -21,6 +22,8 @@ from unnoise.samplers import (
     default_steps,
     sample,
 )
+from unnoise.samplers.defaults import common_steps
+from unnoise.samplers.masked_leaves import masked_coordinates
 from unnoise.samplers.registry import choices
 from unnoise.samplers.replacement import ROUNDS, Replacement
 from unnoise.samplers.sample import seed_of
@@ -36,7 +39,7 @@ def _check_fits(sampler: Sampler, process: Process) -> None:
     if why is None:
         return
     name = type(sampler).__name__
-    if process.leaves and not isinstance(sampler, Leaves):
+    if process.leaves and not isinstance(sampler, Leaves | OneByOne):
         parts = ", ".join(list(process.leaves)[:4]) + (", ..." if len(process.leaves) > 4 else "")
         why = f"data of several parts ({parts}) is drawn by a method for each, together"
     fitting = [other for other, kind in choices().items() if kind().refuse(process) is None]
@@ -73,17 +76,18 @@ def draw(
     plan = default_sampler(denoiser.process, steps if calls is None else calls)
     if sampler is not None:
         _check_fits(sampler, denoiser.process)
-        plan = Plan(sampler, default_steps(denoiser.process) if steps is None else steps)
+        plan = Plan(sampler, default_steps(denoiser.process, sampler) if steps is None else steps)
     known = format.given(given) if given else {}
+    values, fixed = ({leaf: pair[i] for leaf, pair in known.items()} for i in (0, 1))
     if known:
-        plan = Plan(_holding(plan.sampler, denoiser, list(known)), plan.steps)
+        held = _holding(plan.sampler, denoiser, list(known))
+        plan = Plan(_without_idle_calls(held, denoiser.process, fixed), plan.steps)
     total, parts = Info(seed=seed), []
     for first in tqdm(range(0, n, batch), unit="batch", disable=not progress or n <= batch, leave=False):
         count = min(batch, n - first)
         options: dict[str, Any] = {"sampler": plan.sampler, "seed": seed, "first": first}
         options |= {"calls": calls} if calls is not None else {"steps": plan.steps}
         if known:
-            values, fixed = ({leaf: pair[i] for leaf, pair in known.items()} for i in (0, 1))
             options["x"] = prior_in_gaps(
                 denoiser, values, fixed, NoiseSource(seed, torch.arange(first, first + count, device=where))
             )
@@ -99,13 +103,23 @@ def _holding(sampler: Sampler, denoiser: AnyDenoiser, known: list[str]) -> Sampl
     """The same method with numbers that are known held in place; categories under masking hold themselves."""
     leaves = denoiser.process.leaves
     numbers = [name for name in known if not leaves[name].absorbing]
-    if isinstance(sampler, Leaves):
-        methods: dict[str, OneStep] = {name: sampler.method(name) for name in leaves}
-    else:
-        if not isinstance(sampler, OneStep):
-            raise ValueError(f"{type(sampler).__name__} cannot hold a column: leave --sampler out")
-        methods = dict.fromkeys(leaves, sampler)
-    return Leaves(**{**methods, **{name: Frozen() for name in numbers}})
+    if isinstance(sampler, Leaves | OneByOne):
+        return sampler.holding(numbers)
+    if not isinstance(sampler, OneStep):
+        raise ValueError(f"{type(sampler).__name__} cannot hold a column: leave --sampler out")
+    return Leaves(sampler).holding(numbers)
+
+
+def _without_idle_calls(sampler: Sampler, process: Process, fixed: AnyState) -> Sampler:
+    """The same method without calls in which no row would reveal: as many as the row with the most gaps has."""
+    if not isinstance(sampler, OneByOne):
+        return sampler
+    gaps = torch.zeros(1, dtype=torch.int64)
+    for name, leaf in process.leaves.items():
+        known = fixed.get(name) if leaf.absorbing else None
+        open_in = masked_coordinates(leaf) if known is None else (~known).reshape(-1, leaf.space.dimension).sum(1)
+        gaps = gaps + open_in
+    return sampler.with_gaps(int(gaps.max()))
 
 
 def fill(
@@ -140,7 +154,9 @@ def fill(
     total, places, found = Info(seed=seed), [torch.zeros(0, dtype=torch.int64)], [some_rows(x, slice(0))]
     for pattern, rows in _patterns(process, fixed).items():
         approximate = PARTLY in pattern
-        count = (steps or 2 * plan.steps) if approximate and not process.leaves else plan.steps
+        count = plan.steps
+        if approximate:
+            count = steps or (common_steps(process.space.dimension) if process.leaves else 2 * plan.steps)
         for part in rows.split(batch):
             mine: AnyState
             which: AnyState
@@ -150,7 +166,11 @@ def fill(
             method = plan.sampler
             if process.leaves:
                 held = [name for name, kind in zip(process.leaves, pattern, strict=True) if kind == KNOWN]
-                method = _replacing(process, mine, which, held, rounds) if approximate else _holding(method, denoiser, held)
+                if approximate:
+                    method = _replacing(process, mine, which, held, rounds)
+                else:
+                    method = _holding(method, denoiser, held)
+                    method = _without_idle_calls(method, process, cast(AnyState, some_rows(fixed, part)))
             elif approximate:
                 method = Replacement(mine.to(start), which, rounds)
             drawn, info = sample(denoiser, x=start, steps=count, sampler=method, seed=seed, rows=keys)
