@@ -156,7 +156,7 @@ class Multistep(LinearMethod):
         """How the start of each step is made again, once the prediction there is known."""
         return [None] * (len(m.times) - 1)
 
-    def memory(self, problem: Problem, tables: MultistepTables, x: Tensor) -> Past | None:
+    def memory(self, problem: Problem, tables: Any, x: Tensor) -> Past | None:
         """With one prediction per step nothing is kept."""
         return None if self.degree == 1 else Past()
 
@@ -198,7 +198,7 @@ class Multistep(LinearMethod):
             )
         return cast(Tensor, memory.x)
 
-    def read(self, tables: Any, prediction: Prediction, x: Tensor, i: int) -> Tensor:
+    def read(self, tables: Any, prediction: Prediction, x: Tensor, i: int | Tensor) -> Tensor:
         """What the table's weights are of: the clean prediction."""
         return tables.reader.clean(prediction, x, i)
 

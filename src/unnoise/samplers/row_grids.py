@@ -69,7 +69,7 @@ class RowGrid(Memory):
         return behind | (rank >= self.count.unsqueeze(1)) if all_shown else behind
 
 
-def _first(slot: Int[Tensor, "*shape"], count: Int[Tensor, "*shape"], reveals: int) -> Int[Tensor, "*shape"]:
+def _first(slot: Tensor, count: Tensor, reveals: int) -> Tensor:
     """The rank of the first coordinate in a slot: one in each, or all of them spread evenly."""
     return torch.where(count > reveals, -((-slot * count) // reveals), slot)
 
