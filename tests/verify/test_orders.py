@@ -38,7 +38,7 @@ def the(text: str, process: str = "", note: str = "") -> Case:
     return next(c for c in CASES if c.text == text and c.setting.process.startswith(process) and c.note == note)
 
 
-SLOW = ("Leaves", "Ancestral(2)", "FromGenerator")  # by many steps of several leaves
+SLOW = ("Leaves", "OneByOne", "Ancestral(2)", "FromGenerator")  # by many steps of several leaves
 
 
 @pytest.mark.parametrize(

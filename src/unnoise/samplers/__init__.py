@@ -19,6 +19,7 @@ from unnoise.samplers.generic import FromGenerator
 from unnoise.samplers.heun import Heun
 from unnoise.samplers.leaps import Euler, TauLeaping, ThetaRK2, ThetaTrapezoidal
 from unnoise.samplers.linear import DDIM, EulerMaruyama
+from unnoise.samplers.one_by_one import OneByOne
 from unnoise.samplers.problem import Info, Problem
 from unnoise.samplers.products import Frozen, Leaves
 from unnoise.samplers.registry import register_sampler
@@ -55,6 +56,7 @@ __all__ = [
     "Langevin",
     "Leaves",
     "Memory",
+    "OneByOne",
     "OneStep",
     "Plan",
     "PredictorCorrector",

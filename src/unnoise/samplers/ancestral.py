@@ -27,6 +27,7 @@ from unnoise.samplers.combinations import Coefficient, combine
 from unnoise.samplers.finish import leaf_processes
 from unnoise.samplers.problem import Problem, on_host
 from unnoise.shapes import AnyState, Tree
+from unnoise.tree import choose
 
 LARGE = 1e100  # no coefficient is larger: there the prediction says nothing of x_0
 
@@ -99,12 +100,13 @@ class Ancestral(OneStep):
     """
 
     order: int | None = 1
+    by_rows = True
 
     def __init__(self, rounds: int = 1, *, fast: bool = True):
         if rounds < 1:
             raise ValueError(f"rounds = {rounds}: every step is taken at least once")
         self.rounds = self.stages = rounds
-        self.fast = fast
+        self.fast, self.by_rows = fast, self.by_rows and rounds == 1
 
     def tables(self, problem: Problem) -> AncestralTables | None:
         return AncestralTables(problem) if self.fast else None
@@ -117,6 +119,11 @@ class Ancestral(OneStep):
         if k + 1 == self.rounds:
             return state.to(x)
         return state.to(self.raised(problem, problem.process, tables, x, i, noise.at("again")))
+
+    def step_rows(self, problem, tables, prediction, state, steps, stays, noise):
+        """Each row by the kernel of its own step, as the prediction says it."""
+        x = prediction.step(problem.clock[steps + 1]).draw(noise)
+        return state.to(choose(stays, state.x, x))
 
     def drawn(
         self, problem: Problem, tables: AncestralTables | None, prediction: Prediction, i: int, noise: NoiseSource

@@ -13,20 +13,26 @@ A method that steps (`Stepping`) lays out what is the same for the whole run in 
 stage time it returns the next state.  Its stage times are known before the loop and moved to the device in one piece.  That
 is all that products need, whose leaves step together on one network call, each by a method of its own.
 
+Rows may also be at steps of their own (`samplers.one_by_one`).  A method that can be asked for that (`by_rows`) answers
+`step_rows`, with a step number for each row; some rows stay where they are.
+
 Methods that go from event to event answer `run` alone: they have no steps in which rows could be exchanged.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from torch import Tensor
 
 from unnoise.noise import NoiseSource
 from unnoise.predictions import Prediction
 from unnoise.processes import Process
 from unnoise.samplers.problem import Problem
 from unnoise.samplers.state import Memory, State, Told
-from unnoise.shapes import AnyState, Tree
+from unnoise.shapes import AnyState, Bool, Int, Tree
+from unnoise.tree import choose
 
 After = Callable[[int, State], State | None]
 
@@ -107,6 +113,14 @@ class Stages:
 class OneStep(Stepping):
     """A method with network calls at known stage times of each step."""
 
+    by_rows: bool = False  # whether rows may be at steps of their own, `step_rows`: of methods with one stage
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A class with a stage of its own says of itself whether rows may be at steps of their own."""
+        super().__init_subclass__(**options)
+        if "stage" in vars(cls) and "by_rows" not in vars(cls):
+            cls.by_rows = False
+
     def tables(self, problem: Problem) -> Any:
         """What the method computes once: its coefficients."""
         return None
@@ -137,6 +151,24 @@ class OneStep(Stepping):
         self, problem: Problem, tables: Any, prediction: Prediction, state: State, i: int, k: int, noise: NoiseSource
     ) -> State:
         """The state after stage k; `noise` belongs to this step and stage."""
+
+    def row_tables(self, problem: Problem, tables: Any, kind: Any) -> Any:
+        """The tables as `step_rows` wants them; `kind` is what the network predicts, None where that is not known."""
+        return tables
+
+    def step_rows(
+        self,
+        problem: Problem,
+        tables: Any,
+        prediction: Prediction,
+        state: State,
+        steps: Int[Tensor, "rows"],
+        stays: Bool[Tensor, "rows"],
+        noise: NoiseSource,
+    ) -> State:
+        """The state after one call, in which each row takes the step of its own number, or stays."""
+        moved = self.stage(problem, tables, prediction, state, steps, 0, noise)  # type: ignore[arg-type]
+        return replace(moved, x=choose(stays, state.x, moved.x))
 
     def setup(self, problem: Problem) -> Stages:
         tables = self.tables(problem)

@@ -104,20 +104,33 @@ class Reader:
         kind = type(prediction)
         if kind is Mean:
             return prediction.to(Clean).value, None  # its coefficients depend on its own pair (s, t)
+        says, on_x, on_value = self._known(kind)
+        if not says[i]:
+            raise self._silent(kind, i)
+        return kind.to_linear(self.process, prediction.value), (on_x[i], on_value[i])
+
+    def coefficients(self, kind: type[ContinuousPrediction], count: int) -> tuple[list[Coefficient], list[Coefficient]]:
+        """On x and on the value, at the first times of the list; refused where one of them says nothing of x_0."""
+        says, on_x, on_value = self._known(kind)
+        if not all(says[:count]):
+            raise self._silent(kind, says.index(False))
+        return on_x[:count], on_value[:count]
+
+    def _known(self, kind: type[ContinuousPrediction]) -> tuple[list[bool], list, list]:
         if kind not in self.known:
             self.known[kind] = self._coefficients(kind)
-        says, on_x, on_value = self.known[kind]
-        if not says[i]:
-            if float(self.process.schedule.alpha(self.times[i]).min()) > 1e-12:
-                raise ValueError(
-                    f"a {kind.__name__} prediction says nothing of x_0 at t = {self.times[i].item():g}, where D = alpha b - "
-                    f"sigma a of its target a x_0 + b eps is 0: choose coefficients whose D is 0 nowhere inside (0, 1)"
-                )
-            raise ValueError(
-                f"a {kind.__name__} prediction says nothing of x_0 at t = {self.times[i].item():g}, where alpha = 0: start "
-                f"the grid a little later, such as start=0.999, or predict Clean, Velocity or Flow"
+        return self.known[kind]
+
+    def _silent(self, kind: type[ContinuousPrediction], i: int) -> ValueError:
+        at = f"a {kind.__name__} prediction says nothing of x_0 at t = {self.times[i].item():g}, where"
+        if float(self.process.schedule.alpha(self.times[i]).min()) > 1e-12:
+            return ValueError(
+                f"{at} D = alpha b - sigma a of its target a x_0 + b eps is 0: choose coefficients whose D is 0 nowhere "
+                f"inside (0, 1)"
             )
-        return kind.to_linear(self.process, prediction.value), (on_x[i], on_value[i])
+        return ValueError(
+            f"{at} alpha = 0: start the grid a little later, such as start=0.999, or predict Clean, Velocity or Flow"
+        )
 
     def clean(self, prediction: Prediction, x: Tensor, i: int) -> Tensor:
         """D itself: at most two multiply-adds."""

@@ -20,6 +20,8 @@ from unnoise.processes import Chain, Gaussian, Masking, Process, Product
 from unnoise.samplers.ancestral import Ancestral
 from unnoise.samplers.base import OneStep, Sampler
 from unnoise.samplers.exponential import DPMSolverPP
+from unnoise.samplers.masked_leaves import masked_coordinates, other_leaves
+from unnoise.samplers.one_by_one import OneByOne
 from unnoise.samplers.products import Leaves
 from unnoise.samplers.reveal import FirstHitting, Reveal
 
@@ -83,10 +85,26 @@ def _(process: Masking, steps: int | None = None) -> Plan:
 
 @default_sampler.register
 def _(process: Product, steps: int | None = None) -> Plan:
-    # two columns revealed in one step are drawn as if independent: steps so many that few are
-    fine = min(512, max(64, 32 * process.space.dimension))
+    steps = _at_least_one(steps)
     methods = {name: default_leaf_method(leaf) for name, leaf in process.leaves.items()}
-    return Plan(Leaves(**methods), _at_least_one(steps) or fine)
+    masked = {name: methods.pop(name) for name in process.leaves if name not in other_leaves(process)}
+    one_by_one = OneByOne(**methods)
+    own = any(type(method) is not Ancestral or not method.by_rows for method in masked.values())  # registered for the leaf
+    if own or one_by_one.refuse(process) is not None:
+        return Plan(Leaves(**methods, **masked), steps or common_steps(process.space.dimension))
+    return Plan(one_by_one, steps or _steps_beside_reveals(process, methods))
+
+
+def common_steps(dimension: int) -> int:
+    """Of leaves that step together: two coordinates that jump in one step do so as if independent, so that few may."""
+    return min(512, max(64, 32 * dimension))
+
+
+def _steps_beside_reveals(process: Product, methods: dict[str, OneStep]) -> int:
+    """64 for flows of numbers, and as many as in common steps for leaves that jump."""
+    leaves = [process.leaves[name] for name, method in methods.items() if method.draws]
+    jumping = sum(leaf.space.dimension - masked_coordinates(leaf) for leaf in leaves)
+    return common_steps(jumping)
 
 
 @default_sampler.register
@@ -95,9 +113,14 @@ def _(process: Chain, steps: int | None = None) -> Plan:
     return Plan(Ancestral(), _at_least_one(steps) or process.steps)
 
 
-def default_steps(process: Process) -> int:
-    """How many steps a method takes that is named, unless told: as many as the default, and where that has none FEW."""
+def default_steps(process: Process, sampler: Sampler | None = None) -> int:
+    """How many steps a method takes that is named, unless told: as many as the default, and where that has none FEW.
+
+    Where the default reveals coordinates one by one, methods that do not take the common steps of leaves.
+    """
     plan = default_sampler(process)
+    if isinstance(plan.sampler, OneByOne) and not isinstance(sampler, OneByOne):
+        return common_steps(process.space.dimension)
     return FEW if isinstance(plan.sampler, FirstHitting) else plan.steps
 
 

@@ -127,7 +127,7 @@ class UniPC(Exponential):
             raise ValueError(f"order = {order}: the corrector adds one to the predictor's, so choose 2, 3 or 4")
         Multistep.__init__(self, order, 0.0, clean, lower_final=lower_final, start_again=start_again)
         self.rule = named_rule(rule)
-        self.goes_back = True
+        self.goes_back, self.by_rows = True, False
 
     @property
     def predictor_degree(self):

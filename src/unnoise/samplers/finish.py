@@ -59,7 +59,7 @@ def cleaned(problem: Problem, x: Tree) -> Tree:
         return x
     prediction = problem.predict(x, problem.clock[-1])
     for path in noisy:
-        x = tree.replace(x, path, _part(prediction, path).clean())
+        x = tree.replace(x, path, part_of(prediction, path).clean())
     return x
 
 
@@ -69,7 +69,7 @@ def leaf_processes(process: Process, path: tuple[str, ...] = ()) -> list[tuple[t
     return [pair for name, leaf in process.leaves.items() for pair in leaf_processes(leaf, (*path, name))]
 
 
-def _part(prediction: Prediction, path: tuple[str, ...]) -> Prediction:
+def part_of(prediction: Prediction, path: tuple[str, ...]) -> Prediction:
     """The prediction of one leaf."""
     own = prediction.by_leaf()
     for name in path:
@@ -103,4 +103,4 @@ def finished(sampler: Any, problem: Problem, x: Tree, starts: Float[Tensor, "row
 def _drawn(
     prediction: Prediction, path: tuple[str, ...], x: Tensor, where: Bool[Tensor, "rows *shape"], noise: NoiseSource
 ) -> Tensor:
-    return torch.where(where, finite(_part(prediction, path)).clean_law().draw(noise), x)
+    return torch.where(where, finite(part_of(prediction, path)).clean_law().draw(noise), x)

@@ -18,6 +18,7 @@ any time leaves the marginals alone.
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,13 +32,16 @@ from unnoise.samplers.coefficients import (
     Coefficients,
     Moments,
     Reader,
+    combined,
     gaussian_of,
     no_gaussian,
 )
 from unnoise.samplers.combinations import combine
 from unnoise.samplers.problem import Problem
+from unnoise.samplers.row_tables import RowCoefficients, RowReader, RowTables
 from unnoise.samplers.state import State
 from unnoise.shapes import Int
+from unnoise.tree import choose
 
 Eta = float | Callable[[Tensor], Tensor]  # the amount of stochasticity, or it as a function of times [steps]
 
@@ -68,6 +72,7 @@ class LinearMethod(OneStep):
 
     order: int
     degree: int = 1  # how many predictions a step uses
+    by_rows = True
 
     def __init__(self, order: int = 1, eta: Eta = 0.0, clean: Change | None = None):
         self.order, self.eta, self.clean = order, eta, clean
@@ -129,6 +134,16 @@ class LinearMethod(OneStep):
             keep, weight = keep + weight * on[0], weight * on[1]
         out = combine((x, value), [[(keep, 0), (weight, 1)]], row.noise, noise, tables.covariance)
         return state.to(out[0])
+
+    def row_tables(self, problem: Problem, tables: LinearTables, kind: Any) -> RowTables:
+        axes = len(gaussian_of(problem.process, type(self).__name__).space.shape)
+        reader = RowReader(tables.reader, kind, problem.steps)
+        return RowTables(RowCoefficients(tables.table, axes, problem.device), reader, tables.covariance)
+
+    def step_rows(self, problem, tables, prediction, state: State, steps, stays, noise):
+        row, x = tables.table[steps], state.x
+        out = combined(row, x, (tables.reader.clean(prediction, x, steps),))
+        return state.to(choose(stays, x, tables.noised(out, row, noise)))
 
 
 class DDIM(LinearMethod):

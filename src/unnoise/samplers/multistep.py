@@ -17,6 +17,11 @@ O(h^4).
 prediction hardly changes, little is lost.  `lower_final=True` uses no more predictions than there are steps left, and is of
 order 2.  It tames polynomials in very few steps, and unless told is done in fewer than 15 that end at a finite lambda; to
 sigma = 0 the last step is one of DDIM anyway, and lowering those before it does more harm than good.
+
+Rows at steps of their own (`step_rows`) may stay where they are while something else in their state jumps.  Then the
+prediction jumps too, from D to D', and values read before belong to another function.  They are moved by D' - D: the new
+function is known at one point, and taken to have had the slope of the old one.  What that is wrong by is O(h) in the slope,
+so O(h^2) in the one step that follows each jump; few such steps leave order 2.
 """
 
 from abc import abstractmethod
@@ -35,6 +40,7 @@ from unnoise.samplers.linear import Eta, LinearMethod, LinearTables
 from unnoise.samplers.problem import Problem
 from unnoise.samplers.state import Memory, State
 from unnoise.shapes import Int
+from unnoise.tree import choose
 
 FIRST = torch.tensor([0])  # the first step, as a list of steps
 FEW = 15  # steps in fewer than which the last ones use fewer predictions
@@ -43,11 +49,21 @@ FEW = 15  # steps in fewer than which the last ones use fewer predictions
 @dataclass(frozen=True)
 class Past(Memory):
     """What is remembered: where the last step began, the values read before, newest first, and where it led, by which states
-    are known that were put in its place."""
+    are known that were put in its place; of rows at steps of their own, which have stayed."""
 
     x: Tensor | None = None
     values: tuple[Tensor, ...] = ()
     led: Tensor | None = None
+    stayed: Tensor | None = None
+
+    def along(self, value: Tensor, count: int) -> tuple[Tensor, ...]:
+        """The values before this one, of rows some of which have stayed and read anew; moved by what that has changed."""
+        if self.stayed is None:
+            return (value,) * count  # nothing was read before, and no first step asks for it
+        newest, *older = self.values
+        stayed = self.stayed.reshape(-1, *[1] * (value.ndim - 1))
+        moved = [torch.where(stayed, old + (value - newest), new) for new, old in zip(self.values, older, strict=False)]
+        return tuple(moved[:count])
 
 
 @dataclass(frozen=True)
@@ -71,6 +87,7 @@ def reach(finite: list[bool], most: int) -> list[int]:
 class Multistep(LinearMethod):
     """Base of methods that use the last `degree` predictions (or what is read from them)."""
 
+    by_rows = True
     twice_above = 2  # of which order on the first step is made again by a second call
 
     def __init__(
@@ -90,6 +107,7 @@ class Multistep(LinearMethod):
         starts = degree if self.twice or single else min(degree, self.twice_above)
         self.order = min(starts, 2) if some or lower_final else starts
         self.goes_back = single or self.order > 3
+        self.by_rows = self.by_rows and not (self.twice or single)
         if single and some:
             raise ValueError(f"eta = {eta}: a single step takes the states inside it back, and has no noise for them")
 
@@ -139,7 +157,7 @@ class Multistep(LinearMethod):
         """How the start of each step is made again, once the prediction there is known."""
         return [None] * (len(m.times) - 1)
 
-    def memory(self, problem: Problem, tables: MultistepTables, x: Tensor) -> Past | None:
+    def memory(self, problem: Problem, tables: Any, x: Tensor) -> Past | None:
         """With one prediction per step nothing is kept."""
         return None if self.degree == 1 else Past()
 
@@ -172,6 +190,15 @@ class Multistep(LinearMethod):
         made = sums.made(row.noise, noise, tables.covariance)
         return state.to(made[end], Past(made[begun], (made[newest], *memory.values)[: self.degree], made[end]))
 
+    def step_rows(self, problem, tables, prediction, state: State, steps, stays, noise):
+        if self.degree == 1:
+            return super().step_rows(problem, tables, prediction, state, steps, stays, noise)
+        x, row = state.x, tables.table[steps]
+        value = self.read(tables, prediction, x, steps)
+        past = (value, *state.memory.along(value, self.degree - 1))
+        out = tables.noised(combined(row, x, past), row, noise)
+        return state.to(choose(stays, x, out), Past(values=past, stayed=stays))
+
     def taken_back(self, x: Tensor, memory: Past) -> Tensor:
         """Where the step before began, whose end is given up."""
         if x is not memory.led and not torch.equal(x, cast(Tensor, memory.led)):
@@ -181,7 +208,7 @@ class Multistep(LinearMethod):
             )
         return cast(Tensor, memory.x)
 
-    def read(self, tables: Any, prediction: Prediction, x: Tensor, i: int) -> Tensor:
+    def read(self, tables: Any, prediction: Prediction, x: Tensor, i: int | Tensor) -> Tensor:
         """What the table's weights are of: the clean prediction."""
         return tables.reader.clean(prediction, x, i)
 

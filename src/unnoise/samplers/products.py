@@ -31,6 +31,7 @@ class Frozen(OneStep):
     """The leaf stays as it is; the network is told that it is at the time `at`, 0 for what has been observed."""
 
     stages = 0
+    by_rows = True
 
     def __init__(self, at: float = 0.0):
         if not 0 <= at <= 1:
@@ -63,21 +64,26 @@ class LeafMemories(Memory):
     own: dict[str, Memory | None]
 
 
+def check_methods(default: Any, methods: dict[str, Any]) -> tuple[OneStep | None, dict[str, OneStep]]:
+    """The methods of leaves, if they have steps to share."""
+    for name, method in {"without a name": default, **methods}.items():
+        if method is None and name not in methods:
+            continue
+        if not isinstance(method, Sampler):
+            raise TypeError(f"leaf '{name}' is given {method!r}: pass a sampler, such as DDIM()")
+        if not isinstance(method, OneStep):
+            raise TypeError(
+                f"leaf '{name}': {type(method).__name__} does not go by the common steps of a product: choose a method "
+                f"that does, such as Ancestral(), or hold the leaf with Frozen()"
+            )
+    return default, methods
+
+
 class Leaves(OneStep):
     """One method per leaf, by name; a first argument without a name is the method of all leaves that have none."""
 
     def __init__(self, default: Sampler | None = None, /, **methods: Any):
-        for name, method in {"without a name": default, **methods}.items():
-            if method is None and name not in methods:
-                continue
-            if not isinstance(method, Sampler):
-                raise TypeError(f"leaf '{name}' is given {method!r}: pass a sampler, such as DDIM()")
-            if not isinstance(method, OneStep):
-                raise TypeError(
-                    f"leaf '{name}': {type(method).__name__} does not go by the common steps of a product: choose a method "
-                    f"that does, such as Ancestral(), or hold the leaf with Frozen()"
-                )
-        self.default, self.methods = cast(OneStep | None, default), cast(dict[str, OneStep], methods)
+        self.default, self.methods = check_methods(default, methods)
         all_methods = [*self.methods.values(), *([self.default] if self.default else [])]
         moving = [method for method in all_methods if not isinstance(method, Frozen)]
         orders = [method.order for method in moving]
@@ -91,6 +97,10 @@ class Leaves(OneStep):
         if method is None:
             raise KeyError(f"Leaves has no method for {name!r}: name one, or pass Leaves(Ancestral(), ...) for the others")
         return method
+
+    def holding(self, names: list[str]) -> "Leaves":
+        """The same with these leaves held as they are."""
+        return Leaves(self.default, **self.methods | {name: Frozen() for name in names})
 
     def calls(self, steps, process):
         """As many as the leaf with the most: all methods here know theirs."""

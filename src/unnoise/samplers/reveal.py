@@ -52,6 +52,15 @@ def levels(problem: Problem, x: Tensor) -> Float[Tensor, "batch *shape"]:
     return torch.where(x == process.mask, level, 2.0)
 
 
+def reveal_logits(prediction: Prediction, index: Int[Tensor, "chosen"]) -> Float[Tensor, "chosen size"]:
+    """Of the masked coordinates at these flat positions; what is not a posterior says the same as ratios to MASK."""
+    if isinstance(prediction, Posterior):
+        return prediction.logits_at(index)
+    own = finite(prediction)
+    ratio = own.log_ratio()[..., : own.process.space.size]
+    return ratio.flatten(0, -2)[index]
+
+
 class Revealing(Sampler):
     def __init__(self, tokens: Tokens | None = None):
         self.tokens = tokens or Tokens()
@@ -60,12 +69,7 @@ class Revealing(Sampler):
         return no_masks(type(self).__name__, process)
 
     def logits(self, prediction: Prediction, index: Tensor) -> Tensor:
-        """Of the masked coordinates at these flat positions; what is not a posterior says the same as ratios to MASK."""
-        if isinstance(prediction, Posterior):
-            return prediction.logits_at(index)
-        own = finite(prediction)
-        ratio = own.log_ratio()[..., : own.process.space.size]
-        return ratio.flatten(0, -2)[index]
+        return reveal_logits(prediction, index)
 
 
 class Reveal(Revealing):

@@ -49,7 +49,7 @@ def grid_of(
     low = 0.0 if end is None else end
     if not 0 <= low < high <= 1:
         raise ValueError(f"start = {high:g}, end = {low:g}: sampling runs from noise to data, 0 <= end < start <= 1")
-    count = default_steps(denoiser.process) if steps is None else steps
+    count = default_steps(denoiser.process, sampler) if steps is None else steps
     return grids.checked((rule or grids.Even()).times(denoiser.process.base, count, high, low))
 
 

@@ -2,7 +2,7 @@
 
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,13 +16,16 @@ from unnoise.samplers import (
     Frozen,
     Info,
     Leaves,
+    OneByOne,
     OneStep,
     Plan,
     Sampler,
     default_sampler,
     default_steps,
 )
+from unnoise.samplers.defaults import common_steps
 from unnoise.samplers.many import from_prior, sample_many
+from unnoise.samplers.masked_leaves import masked_coordinates
 from unnoise.samplers.parts import joined
 from unnoise.samplers.registry import choices
 from unnoise.samplers.replacement import ROUNDS, Replacement
@@ -39,7 +42,7 @@ def _check_fits(sampler: Sampler, process: Process) -> None:
     if why is None:
         return
     name = type(sampler).__name__
-    if process.leaves and not isinstance(sampler, Leaves):
+    if process.leaves and not isinstance(sampler, Leaves | OneByOne):
         parts = ", ".join(list(process.leaves)[:4]) + (", ..." if len(process.leaves) > 4 else "")
         why = f"data of several parts ({parts}) is drawn by a method for each, together"
     fitting = [other for other, kind in choices().items() if kind().refuse(process) is None]
@@ -78,16 +81,17 @@ def draw(
     plan = default_sampler(denoiser.process, steps if calls is None else calls)
     if sampler is not None:
         _check_fits(sampler, denoiser.process)
-        plan = Plan(sampler, default_steps(denoiser.process) if steps is None else steps)
+        plan = Plan(sampler, default_steps(denoiser.process, sampler) if steps is None else steps)
     known = format.given(given) if given else {}
+    values, fixed = ({leaf: pair[i] for leaf, pair in known.items()} for i in (0, 1))
     if known:
-        plan = Plan(_holding(plan.sampler, denoiser, list(known)), plan.steps)
+        held = _holding(plan.sampler, denoiser, list(known))
+        plan = Plan(_without_idle_calls(held, denoiser.process, fixed), plan.steps)
     options: dict[str, Any] = {"sampler": plan.sampler, "seed": seed}
     options |= {"calls": calls} if calls is not None else {"steps": plan.steps}
 
     def begin(first: int, count: int) -> dict[str, Any]:
         rows = torch.arange(first, first + count, device=where)
-        values, fixed = ({leaf: pair[i] for leaf, pair in known.items()} for i in (0, 1))
         return {"x": prior_in_gaps(denoiser, values, fixed, NoiseSource(seed, rows)), "first": first}
 
     quick = partial(compiled, denoiser.network) if isinstance(denoiser, Denoiser) else nullcontext
@@ -103,13 +107,23 @@ def _holding(sampler: Sampler, denoiser: AnyDenoiser, known: list[str]) -> Sampl
     """The same method with numbers that are known held in place; categories under masking hold themselves."""
     leaves = denoiser.process.leaves
     numbers = [name for name in known if not leaves[name].absorbing]
-    if isinstance(sampler, Leaves):
-        methods: dict[str, OneStep] = {name: sampler.method(name) for name in leaves}
-    else:
-        if not isinstance(sampler, OneStep):
-            raise ValueError(f"{type(sampler).__name__} cannot hold a column: leave --sampler out")
-        methods = dict.fromkeys(leaves, sampler)
-    return Leaves(**{**methods, **{name: Frozen() for name in numbers}})
+    if isinstance(sampler, Leaves | OneByOne):
+        return sampler.holding(numbers)
+    if not isinstance(sampler, OneStep):
+        raise ValueError(f"{type(sampler).__name__} cannot hold a column: leave --sampler out")
+    return Leaves(sampler).holding(numbers)
+
+
+def _without_idle_calls(sampler: Sampler, process: Process, fixed: AnyState) -> Sampler:
+    """The same method without calls in which no row would reveal: as many as the row with the most gaps has."""
+    if not isinstance(sampler, OneByOne):
+        return sampler
+    gaps = torch.zeros(1, dtype=torch.int64)
+    for name, leaf in process.leaves.items():
+        known = fixed.get(name) if leaf.absorbing else None
+        open_in = masked_coordinates(leaf) if known is None else (~known).reshape(-1, leaf.space.dimension).sum(1)
+        gaps = gaps + open_in
+    return sampler.with_gaps(int(gaps.max()))
 
 
 def fill(
@@ -147,10 +161,13 @@ def fill(
         approximate = PARTLY in pattern
         held = [name for name, kind in zip(process.leaves, pattern, strict=False) if kind == KNOWN]
         options: dict[str, Any] = {"steps": plan.steps, "seed": seed}
-        if approximate and not process.leaves:
-            options["steps"] = steps or 2 * plan.steps
-        if not approximate:
-            options["sampler"] = _holding(plan.sampler, denoiser, held) if process.leaves else plan.sampler
+        if approximate:
+            options["steps"] = steps or (common_steps(process.space.dimension) if process.leaves else 2 * plan.steps)
+        elif process.leaves:
+            method = _holding(plan.sampler, denoiser, held)
+            options["sampler"] = _without_idle_calls(method, process, cast(AnyState, some_rows(fixed, rows)))
+        else:
+            options["sampler"] = plan.sampler
 
         def begin(first: int, count: int, rows=rows, held=held, approximate=approximate) -> dict[str, Any]:
             part = rows[torch.arange(first, first + count).clamp_max(len(rows) - 1)]

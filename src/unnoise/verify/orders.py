@@ -33,6 +33,7 @@ from unnoise.samplers import (
     Heun,
     Langevin,
     Leaves,
+    OneByOne,
     PredictorCorrector,
     Remasking,
     Reveal,
@@ -54,6 +55,7 @@ from unnoise.verify.order_settings import (
     Setting,
     TwoNumbers,
 )
+from unnoise.verify.row_settings import NumberAndColumns
 from unnoise.verify.rows import Place, Row
 
 TOLERANCE, FITTED = 0.25, 3
@@ -205,6 +207,9 @@ def laws_of_products() -> Iterator[Case]:
     yield Case(text, both, mixed, FEW)
     yield Case("FromGenerator()", FromGenerator(), mixed, (4, 8, 16))
     yield Case("FromGenerator(0.5)", FromGenerator(0.5), mixed, FEW)
+    masked, evenly = NumberAndColumns(), DPMSolverPP(2, lower_final=False)  # in few steps, too
+    yield Case("OneByOne(x=DDIM())", OneByOne(x=DDIM()), masked, (4, 8, 16))
+    yield Case("OneByOne(x=DPMSolverPP(2, lower_final=False))", OneByOne(x=evenly), masked, (4, 8, 16))
 
 
 def cases(brief: bool = False) -> list[Case]:
