@@ -9,7 +9,7 @@ from unnoise.samplers import (
     Ancestral,
     DPMSolverPP,
     FirstHitting,
-    Leaves,
+    OneByOne,
     OneStep,
     Plan,
     Reveal,
@@ -32,7 +32,7 @@ CASES = {
     ),
     "uniform": (lambda: un.Uniform(3, (2,)), Ancestral, 256),
     "counts": (lambda: un.Thinning((2,)), Ancestral, 256),
-    "table": (lambda: un.Product(x=un.Gaussian((1,)), c=un.Masking(2, (1,))), Leaves, 64),
+    "table": (lambda: un.Product(x=un.Gaussian((1,)), c=un.Masking(2, (1,))), OneByOne, 64),
     "chain": (lambda: un.Chain(un.Gaussian((2,)), 20), Ancestral, 20),
 }
 
