@@ -15,6 +15,7 @@ terms go down to 1e-308; below that the evidence alone decides.
 Logits in float64 are worked on in float64.
 """
 
+from contextlib import nullcontext
 from functools import cached_property
 
 import torch
@@ -52,7 +53,9 @@ class PushedTables:
     ) -> Float[Tensor, "drawn states"]:
         """Q_{t|s}(x_t, y) (Q_{s|0} theta)(y), in the tables' precision."""
         theta = logits.to(self.push.dtype).softmax(-1)
-        with torch.autocast(logits.device.type, enabled=False):
+        kind = logits.device.type
+        cast = torch.amp.autocast_mode.is_autocast_available(kind)
+        with torch.autocast(kind, enabled=False) if cast else nullcontext():
             prior = theta @ self.push.mT
         return prior.flatten(0, 1).mul_(self.evidence_of(x))
 
