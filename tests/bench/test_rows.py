@@ -63,7 +63,7 @@ def test_the_row_of_a_table_is_the_whole_command(monkeypatch):
     monkeypatch.setattr(tables, "import_seconds", lambda: 0.01)
     (figure,) = chosen(["table"])[0].figures(TINY)
     assert figure.error is None and figure.what == "unnoise sample -n 8, 2 labels and 1 numbers"
-    assert figure.floor_is == "96 calls of the network"  # 32 a coordinate
+    assert figure.floor_is == "66 calls of the network"  # 64 steps, and one for each label
     assert figure.ours.seconds == pytest.approx(sum(figure.parts.values()))
     assert 0 < figure.parts["drawing"] < figure.ours.seconds
 
