@@ -12,7 +12,7 @@ from unnoise.data.base import Format
 from unnoise.evaluation import calibration
 from unnoise.noise import NoiseSource
 from unnoise.oracles import conditional_gaussian
-from unnoise.samplers import Frozen, Leaves, default_sampler
+from unnoise.samplers import default_sampler
 from unnoise.training.drawing import draw, fill
 
 MEAN = torch.tensor([1.0, -0.5, 0.2], dtype=torch.float64)
@@ -80,9 +80,10 @@ def test_labels_given_a_number_have_their_exact_probabilities():
     oracle = conditional_gaussian(process, p / p.sum(), mu[:, None], torch.full((9, 1, 1), 0.3, dtype=torch.float64))
     n, value = 4000, 0.4
     plan = default_sampler(process)
-    held = Leaves(k=plan.sampler.method("k"), x=Frozen())
+    held = plan.sampler.holding(["x"])
     start = {"k": torch.full((n, 2), 3), "x": torch.full((n, 1), value, dtype=torch.float64)}
-    drawn, _ = un.sample(oracle, x=start, steps=plan.steps, sampler=held, seed=0)
+    drawn, info = un.sample(oracle, x=start, steps=plan.steps, sampler=held, seed=0)
+    assert info.calls == 2
     found = torch.bincount(drawn["k"][:, 0] * 3 + drawn["k"][:, 1], minlength=9) / n
     weight = p * torch.exp(-0.5 * (value - mu) ** 2 / 0.3)
     exact = weight / weight.sum()
