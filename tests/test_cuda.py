@@ -28,6 +28,7 @@ from unnoise.samplers import (
     Heun,
     Langevin,
     Leaves,
+    OneByOne,
     PredictorCorrector,
     Remasking,
     Reveal,
@@ -96,6 +97,9 @@ def denoiser_of(kind: str) -> un.Denoiser:
     if kind == "mixed":
         product = un.Product(x=un.Gaussian((WIDTH,), beta), c=un.Uniform(SIZE, (24,), beta))
         return un.Denoiser(Both(), product, {"x": un.Clean})
+    if kind == "table":
+        product = un.Product(x=un.Gaussian((WIDTH,)), c=un.Masking(SIZE, (24,), un.schedules.Polynomial(3.0)))
+        return un.Denoiser(Both(), product)
     return un.Denoiser(Numbers(), un.Gaussian((WIDTH,), beta), predicts=getattr(un, kind))
 
 
@@ -127,6 +131,9 @@ GRID = {
     "balance": ("uniform", PredictorCorrector(Euler(), DetailedBalance())),
     "leaves": ("mixed", Leaves(x=DDIM(), c=Euler())),
     "trapezoidal mixed": ("mixed", FromGenerator(theta=0.5)),
+    "one by one, mixed": ("table", OneByOne(x=DPMSolverPP(2))),
+    "one by one, mixed, ancestral": ("table", OneByOne(Ancestral())),
+    "one by one, mixed, held": ("table", OneByOne(x=Frozen(0.3))),
 }
 EVENTS = {
     "adaptive": ("Velocity", AdaptiveODE()),
@@ -279,7 +286,7 @@ def test_no_step_waits_for_the_device(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["ddim", "ddim eta 1", "2m", "3m", "unipc", "heun", "adaptive", "reveal", "euler", "leaves"]
+    "name", ["ddim", "ddim eta 1", "2m", "3m", "unipc", "heun", "adaptive", "reveal", "euler", "leaves", "one by one, mixed"]
 )
 def test_a_captured_network_gives_the_same_samples(name):
     kind, sampler = CASES[name]

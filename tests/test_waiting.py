@@ -138,6 +138,18 @@ def test_a_fixed_grid_hands_over_its_times_and_nothing_else(name):
     assert made[1] == made[2] <= 3
 
 
+def test_nor_do_rows_with_grids_of_their_own():
+    process = PROCESSES["table"]()
+    denoiser = denoiser_on_meta(process).requires_grad_(False)
+    made = []
+    for steps in (4, 4, 12):
+        with Copies() as copies:
+            _, info = un.sample(denoiser, n=ROWS, steps=steps, device=META, seed=0)
+        made.append(len(copies.found))
+        assert info.calls == steps + 3
+    assert made[1] == made[2] <= 5
+
+
 def test_questions_and_copies_are_noticed():
     process = PROCESSES["numbers"]()
     denoiser, x0 = denoiser_on_meta(process), empty(process)

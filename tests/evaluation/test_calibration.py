@@ -82,7 +82,8 @@ def test_labels_given_a_number_have_their_exact_probabilities():
     plan = default_sampler(process)
     held = plan.sampler.holding(["x"])
     start = {"k": torch.full((n, 2), 3), "x": torch.full((n, 1), value, dtype=torch.float64)}
-    drawn, _ = un.sample(oracle, x=start, steps=plan.steps, sampler=held, seed=0)
+    drawn, info = un.sample(oracle, x=start, steps=plan.steps, sampler=held, seed=0)
+    assert info.calls == 2
     found = torch.bincount(drawn["k"][:, 0] * 3 + drawn["k"][:, 1], minlength=9) / n
     weight = p * torch.exp(-0.5 * (value - mu) ** 2 / 0.3)
     exact = weight / weight.sum()

@@ -19,6 +19,7 @@ from unnoise.samplers import (
     Heun,
     Langevin,
     Leaves,
+    OneByOne,
     PredictorCorrector,
     Remasking,
     Reveal,
@@ -40,6 +41,12 @@ MIXED = un.oracles.conditional_gaussian(
     torch.tensor([0.4, 0.6]),
     torch.tensor([[-1.0], [1.0]], dtype=torch.float64),
     torch.tensor([[[0.5]], [[0.5]]], dtype=torch.float64),
+)
+TABLE = un.oracles.conditional_gaussian(
+    un.Product(x=un.Gaussian((1,), un.schedules.LinearBeta()), c=un.Masking(2, (2,))),
+    torch.tensor([0.4, 0.1, 0.2, 0.3]),
+    torch.tensor([[-1.0], [1.0], [0.0], [0.5]], dtype=torch.float64),
+    torch.full((4, 1, 1), 0.5, dtype=torch.float64),
 )
 
 ALL = {
@@ -66,6 +73,8 @@ ALL = {
     "balance": (UNIFORM, PredictorCorrector(Euler(), DetailedBalance())),
     "leaves": (MIXED, Leaves(x=DDIM(), c=Euler())),
     "mixed": (MIXED, FromGenerator(theta=0.5)),
+    "one by one": (TABLE, OneByOne(x=DPMSolverPP(2))),
+    "one by one, sde": (TABLE, OneByOne(x=DPMSolverPP(2, sde=True))),
     "ancestral": (MIXED, Ancestral()),
     "ancestral rounds": (MIXED, Ancestral(3)),
 }

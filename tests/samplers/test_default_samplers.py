@@ -9,6 +9,7 @@ from unnoise.samplers import (
     Ancestral,
     DPMSolverPP,
     FirstHitting,
+    Leaves,
     OneByOne,
     OneStep,
     Plan,
@@ -32,7 +33,10 @@ CASES = {
     ),
     "uniform": (lambda: un.Uniform(3, (2,)), Ancestral, 256),
     "counts": (lambda: un.Thinning((2,)), Ancestral, 256),
-    "table": (lambda: un.Product(x=un.Gaussian((1,)), c=un.Masking(2, (1,))), OneByOne, 64),
+    "table": (lambda: un.Product(x=un.Gaussian((1,)), c=un.Masking([2, 3, 4], (3,))), OneByOne, 64),
+    "masked columns": (lambda: un.Product(a=un.Masking(2, (70,)), b=un.Masking(3, (1,))), OneByOne, 64),
+    "table, a leaf that jumps": (lambda: un.Product(u=un.Uniform(3, (9,)), c=un.Masking(2, (5,))), OneByOne, 288),
+    "nothing masked": (lambda: un.Product(x=un.Gaussian((2,)), u=un.Uniform(2, (1,))), Leaves, 96),
     "chain": (lambda: un.Chain(un.Gaussian((2,)), 20), Ancestral, 20),
 }
 
@@ -43,7 +47,9 @@ def test_defaults(name):
     plan = default_sampler(build())
     assert type(plan.sampler) is kind and plan.steps == steps
     assert plan.sampler.refuse(build().base) is None
-    assert default_steps(build()) == (64 if kind is FirstHitting else steps)
+    common = min(512, max(64, 32 * build().space.dimension))  # of methods that are named
+    assert default_steps(build()) == {FirstHitting: 64, OneByOne: common}.get(kind, steps)
+    assert default_steps(build(), plan.sampler) == (64 if kind is FirstHitting else steps)
 
 
 def test_defaults_for_a_number_of_steps():

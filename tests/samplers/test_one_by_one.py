@@ -363,9 +363,9 @@ def test_a_run_may_end_early_and_start_late():
     assert bool((rest["c"] < 3).all()) and torch.equal(rest["c"][x["c"] < 3], x["c"][x["c"] < 3])
     assert far(code_of(rest["c"]), mixed()[1]) < 1
     starts = torch.where(torch.arange(20) < 10, 0.25, 0.5)
-    both, _ = sample(oracle, x={name: part[:20] for name, part in x.items()}, steps=6, sampler=method, seed=1, start=starts)
-    some = {name: part[:10] for name, part in x.items()}
-    alone, _ = sample(oracle, x=some, grid=[0.25, 1 / 6, 1 / 12, 0.0], sampler=method, seed=1)
+    some, few = ({name: part[:count] for name, part in x.items()} for count in (20, 10))
+    both, _ = sample(oracle, x=some, steps=6, sampler=method, seed=1, start=starts)
+    alone, _ = sample(oracle, x=few, grid=[0.25, 1 / 6, 1 / 12, 0.0], sampler=method, seed=1)
     torch.testing.assert_close(both["x"][:10], alone["x"], rtol=1e-9, atol=1e-9)
 
 

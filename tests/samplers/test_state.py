@@ -78,7 +78,8 @@ def test_rows_take_their_history_along(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["3m", "unipc", "deis", "remasking", "remasking by confidence", "routed, uniform", "held", "leaves, 2m"]
+    "name",
+    ["3m", "unipc", "deis", "remasking", "remasking by confidence", "routed, uniform", "held", "leaves, 2m", "one by one"],
 )
 def test_a_history_left_behind_is_seen(name, monkeypatch):
     def forgotten(self, index):
@@ -92,7 +93,7 @@ def test_a_history_left_behind_is_seen(name, monkeypatch):
     assert not same(tree.rows(plain.x, SHUFFLED), shuffled.x)
 
 
-@pytest.mark.parametrize("name", ["3m", "remasking", "routed", "trapezoidal", "held", "leaves"])
+@pytest.mark.parametrize("name", ["3m", "remasking", "routed", "trapezoidal", "held", "leaves", "one by one"])
 def test_fewer_rows_go_on_alone(name):
     """Compaction: some rows of a state, with their share of the run, end as they would have."""
     oracle, sampler = STEPPING[name]
@@ -119,7 +120,7 @@ def test_a_memory_of_something_else_is_refused():
 # --- callbacks
 
 
-@pytest.mark.parametrize("name", ["ddim", "3m", "unipc", "heun", "remasking", "leaves", "langevin"])
+@pytest.mark.parametrize("name", ["ddim", "3m", "unipc", "heun", "remasking", "leaves", "langevin", "one by one, sde"])
 def test_a_callback_may_exchange_rows(name):
     oracle, sampler = STEPPING[name]
     order = torch.tensor([3, 3, 0, 1])
