@@ -176,13 +176,25 @@ def _label(text: Any, most: int = 12) -> str:
     return words if len(words) <= most else words[: most - 1] + "…"
 
 
+def _common(column: Any) -> list[Any]:
+    """The labels that are shown, in their order."""
+    return list(column.value_counts().index[:LABELS])
+
+
+def _axis(name: str, column: Any, way: str) -> str:
+    """An axis in words: its name and where it leads, from number to number or from label to label."""
+    if tables.is_number(column):
+        return "{} ({}, {:.4g} to {:.4g})".format(name, way, *_range(column))
+    return f"{name} ({way}: {', '.join(map(_label, _common(column)))})"
+
+
 def _places(name: str, real: Any, frame: Any, rng: np.random.Generator) -> np.ndarray:
     """The column on [0, 1]: numbers on the real range, labels side by side with some jitter; NaN where nothing is shown."""
     column = frame[name]
     if tables.is_number(real[name]):
         low, high = _range(real[name])
         return ((column.to_numpy(float) - low) / (high - low)).clip(-0.02, 1.02)
-    labels = list(real[name].value_counts().index[:LABELS])
+    labels = _common(real[name])
     code = column.map({label: k for k, label in enumerate(labels)}).to_numpy(float)
     return (code + 0.5 + rng.uniform(-0.35, 0.35, len(code))) / len(labels)
 
@@ -203,7 +215,8 @@ def _scatter(real: Any, drawn: Any, a: str, b: str) -> str:
         inside += f"<rect x='{start}' y='{floor - size}' width='{size}' height='{size}' fill='none' stroke='currentColor' "
         inside += f"stroke-opacity='.35'/><g fill='{colour}' fill-opacity='.55'>{dots}</g>"
         inside += _text(start + size / 2, floor + 13, ("real", "drawn")[k], "middle")
-    return _figure(f"{b} (up) and {a} (across)", 2 * size + gap + 8, floor + 18, inside)
+    title = f"{_axis(b, real[b], 'up')} and {_axis(a, real[a], 'across')}"
+    return _figure(title, 2 * size + gap + 8, floor + 18, inside)
 
 
 def _map(title: str, names: list[str], values: np.ndarray) -> str:
