@@ -10,7 +10,6 @@ for numbers as close to an edge as rounding: in float32 a share of some 1e-5 of 
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,10 +40,14 @@ class LazyStep(Categorical):
     def __init__(self, process: FiniteProcess, x_t: Int[Tensor, "batch *shape"], theta: CleanLogits, s: Clock, t: Clock):
         ordered(process.times(s, x_t, "s"), process.times(t, x_t))
         self.process, self.x_t, self.theta, self.s, self.t = process, x_t, theta, s, t
+        self._plain: Categorical | None = None
 
-    @cached_property
+    @property
     def plain(self) -> Categorical:
-        return self.process.reverse_step(self.x_t, self.theta.log_theta(), self.s, self.t)
+        """Its probabilities, made once when they are asked for (a compiler cannot follow the lock of a cached property)."""
+        if self._plain is None:
+            self._plain = self.process.reverse_step(self.x_t, self.theta.log_theta(), self.s, self.t)
+        return self._plain
 
     @property
     def log_probs(self) -> Float[Tensor, "batch *shape size"]:  # type: ignore[override]
