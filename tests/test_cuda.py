@@ -24,6 +24,7 @@ from unnoise.samplers import (
     EulerMaruyama,
     FirstHitting,
     FromGenerator,
+    Frozen,
     Gillespie,
     Heun,
     Langevin,
