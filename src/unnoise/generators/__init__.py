@@ -1,7 +1,37 @@
-"""Drift, diffusion and jumps: the generator, its adjoint and reversal, and the divergence of two reverse processes."""
+"""Drift, diffusion and jumps: the generator, its adjoint, reversal and change of measure, its equations on grids and along
+paths, and the divergence of two reverse processes."""
 
+from unnoise.generators.fokker_planck import FokkerPlanck
 from unnoise.generators.generator import Generator
+from unnoise.generators.kronecker import KroneckerSum, uniformised
 from unnoise.generators.local import JumpKernel, Local, divergence_rate
+from unnoise.generators.path_estimates import (
+    Estimate,
+    Paths,
+    dynkin,
+    exponential_martingale,
+    log_density_ratio,
+    path_divergence,
+    simulated,
+)
 from unnoise.generators.reversal import ProductReversal, Reversal, divergence
 
-__all__ = ["Generator", "JumpKernel", "Local", "ProductReversal", "Reversal", "divergence", "divergence_rate"]
+__all__ = [
+    "Estimate",
+    "FokkerPlanck",
+    "Generator",
+    "JumpKernel",
+    "KroneckerSum",
+    "Local",
+    "Paths",
+    "ProductReversal",
+    "Reversal",
+    "divergence",
+    "divergence_rate",
+    "dynkin",
+    "exponential_martingale",
+    "log_density_ratio",
+    "path_divergence",
+    "simulated",
+    "uniformised",
+]

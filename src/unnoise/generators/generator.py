@@ -59,6 +59,30 @@ class Generator:
 
         return Generator(self.space, local)
 
+    def extended(self, phi: Callable[[AnyState, Tensor], Tensor], x: Tree, t: float) -> Float[Tensor, "batch"]:
+        """(d/dt + L) phi for a test function phi(x, t) that changes with time, at the time t of this generator."""
+        with torch.inference_mode(False), torch.enable_grad():
+            time = torch.full((batch_size(x),), t, dtype=torch.float64, requires_grad=True)
+            value = phi(x, time)
+            rate = torch.autograd.grad(value.sum(), time)[0] if value.requires_grad else torch.zeros_like(time)
+        now = time.detach()
+        return rate + self.act(lambda y: phi(y, now.repeat_interleave(batch_size(y) // len(now))), x)
+
+    def tilted(self, log_h: Function) -> "Generator":
+        """The generator under the change of measure by h > 0, L^h phi = [L(h phi) - phi L h]/h (Doob, Girsanov).
+
+        Drift b + a grad log h, the same diffusion, rates R(y, x) h(y)/h(x).  Where (d/dt + L) h = 0 it is the process
+        conditioned by h at the end; else paths have the weight h(x_T)/h(x_0) exp(-int (d/dt + L) h/h dt).
+        """
+
+        def local(x: Tree) -> Tree[Local]:
+            data = self.local(x)
+            for path, space in tree_leaves(self.space):
+                data = replace(data, path, space.tilt(pick(data, path), of_leaf(log_h, x, path), pick(x, path)))
+            return data
+
+        return Generator(self.space, local)
+
     def coordinate(self, path: Path, k: int) -> "Generator":
         """L^(k): the part of the generator that moves one coordinate of one leaf (eq:generator-dimensional-sum)."""
         spaces = dict(tree_leaves(self.space))
@@ -78,6 +102,12 @@ class Generator:
 
     def __add__(self, other: "Generator") -> "Generator":
         return Generator(self.space, lambda x: map_leaves(Local.__add__, self.local(x), other.local(x)))
+
+    def __mul__(self, weight: float | int) -> "Generator":
+        """The same process at another speed; w L + (1 - w) L' is a superposition of two."""
+        return Generator(self.space, lambda x: map_leaves(lambda data: data * weight, self.local(x)))
+
+    __rmul__ = __mul__
 
     def _field(self, x: Tree, path: Path) -> Callable[[Tensor], Local]:
         """The data of one leaf as a function of that leaf's states, with the others as they are."""

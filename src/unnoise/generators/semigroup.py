@@ -127,7 +127,7 @@ def _applied_to_all(semigroup: Semigroup, size: int, g: Tensor) -> Tensor:
     return semigroup.apply_to(eye.expand(*g.shape, -1, -1), g.unsqueeze(-1)).mT
 
 
-def _poisson(rate: Tensor, terms: int) -> Tensor:
+def poisson(rate: Tensor, terms: int) -> Tensor:
     """Poisson weights 0 ... terms - 1 in the last axis, with their slope where the rate is 0."""
     n = torch.arange(terms, dtype=torch.float64, device=rate.device)
     rate, log_factorial = rate.unsqueeze(-1), torch.lgamma(n + 1)
@@ -137,7 +137,7 @@ def _poisson(rate: Tensor, terms: int) -> Tensor:
     )
 
 
-def _series(product, v: Tensor, weights: Tensor) -> Tensor:
+def series(product, v: Tensor, weights: Tensor) -> Tensor:
     """sum_n weights_n P^n v."""
     total = weights[..., :1] * v
     for n in range(1, weights.shape[-1]):
@@ -167,12 +167,12 @@ class Short(Semigroup):
 
     def apply_to(self, v, g, transposed=False):
         jump = self.jump if transposed else self.jump.T  # vectors are rows here
-        return _series(lambda u: u @ jump, v, _poisson(self.fastest * g, TERMS))
+        return series(lambda u: u @ jump, v, poisson(self.fastest * g, TERMS))
 
     def matrix(self, g):
         if self.jumps is None:
             return _applied_to_all(self, len(self.jump), g)
-        return (_poisson(self.fastest * g, TERMS) @ self.jumps.flatten(1)).unflatten(-1, self.jump.shape)
+        return (poisson(self.fastest * g, TERMS) @ self.jumps.flatten(1)).unflatten(-1, self.jump.shape)
 
 
 class PowerTable(Semigroup):
@@ -245,13 +245,13 @@ class Series(Semigroup):
         longest = float(mean.detach().max())
         terms = int(longest + 9 * longest**0.5 + 30)
         matrix = self.jump_t if transposed else self.jump
-        weights = _poisson(mean, terms)
+        weights = poisson(mean, terms)
         weights = weights / weights.sum(-1, keepdim=True)  # n log(L g) of a long clock has fewer digits to give
 
         def product(u: Tensor) -> Tensor:
             return torch.sparse.mm(matrix, u.reshape(-1, u.shape[-1]).T).T.reshape(u.shape)  # type: ignore[arg-type]
 
-        return _series(product, v, weights)
+        return series(product, v, weights)
 
     def matrix(self, g):
         return _applied_to_all(self, len(self.jump), g)

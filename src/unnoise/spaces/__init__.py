@@ -1,4 +1,4 @@
-"""Where x lives, and what a generator needs to know of it: numbers, categories, counts, products of them, and one's own."""
+"""Where x lives, and what a generator needs to know of it: numbers, categories, counts, angles, products, and one's own."""
 
 from unnoise.spaces.base import ENUMERABLE, INTEGERS, ArraySpace, Space
 from unnoise.spaces.counts import Counts
@@ -6,19 +6,26 @@ from unnoise.spaces.euclidean import Euclidean
 from unnoise.spaces.finite import Finite
 from unnoise.spaces.jumping import JumpingSpace
 from unnoise.spaces.local import JumpKernel, Local
+from unnoise.spaces.manifold import Manifold
 from unnoise.spaces.product import ProductSpace, tree_leaves
+from unnoise.spaces.sphere import Sphere
+from unnoise.spaces.torus import Circle, Torus
 
 __all__ = [
     "ENUMERABLE",
     "INTEGERS",
     "ArraySpace",
+    "Circle",
     "Counts",
     "Euclidean",
     "Finite",
     "JumpKernel",
     "JumpingSpace",
     "Local",
+    "Manifold",
     "ProductSpace",
     "Space",
+    "Sphere",
+    "Torus",
     "tree_leaves",
 ]

@@ -3,7 +3,10 @@
     check, project          whether states lie in the space; the nearest ones that do
     act, adjoint            L phi and L* q at a state, from the generator's data there (`Local`)
     reverse                 the data of the generator run backwards in time under a density q
+    backward                the same by the slope of log q alone, which a network can say
+    tilt                    the data of the generator under a change of measure by a function h
     freeze, move            the data as parameters, and the state after a time h under them: still a point of the space
+    step_law                the law of that step, where it has a density
     divergence              the distance of two generators at the same states, in nats per unit time
     reference               the measure that densities on the space are of, in words
     states, code, count     every point, where points can be listed
@@ -33,7 +36,7 @@ import torch
 from torch import Tensor
 
 from unnoise.checks import Unanswered
-from unnoise.laws import LOG_ZERO, finite_or_inf
+from unnoise.laws import LOG_ZERO, Law, finite_or_inf
 from unnoise.noise import NoiseSource
 from unnoise.shapes import AnyState, Float, Int, Tree
 from unnoise.spaces.local import JumpKernel, Local, unmatched
@@ -87,6 +90,18 @@ class Space(ABC):
         """The data at x of the generator run backwards, where log q is the log-density of the state now."""
         raise self.unanswered("reverse(field, log_q, x)", "the drift and the jumps of a process that is run backwards")
 
+    def backward(self, field: Field, slope: Tensor, x: Tensor) -> Local:
+        """`reverse`, from what log q does at x instead of from log q: `slope` is its gradient, or its differences."""
+        raise self.unanswered("backward(field, slope, x)", "the reverse process by the slope of log q")
+
+    def slope_shape(self, x: Tensor) -> tuple[int, ...]:
+        """The shape of such a slope at the states x."""
+        raise self.unanswered("slope_shape(x)", "the shape of the slope of log q")
+
+    def tilt(self, local: Local, log_h: Function, x: Tensor) -> Local:
+        """The data at x under the change of measure by h > 0: L^h phi = [L(h phi) - phi L h]/h."""
+        raise self.unanswered("tilt(local, log_h, x)", "the drift and the jumps under a change of measure")
+
     def freeze(self, local: Local, x: Tensor) -> Frozen:
         """The generator's data as named parameters, which `move` reads; schemes of higher order mix them."""
         raise self.unanswered("freeze(local, x)", "a generator's parameters at x by name")
@@ -94,6 +109,10 @@ class Space(ABC):
     def move(self, frozen: Frozen, local: Local, x: Tensor, h: Tensor, noise: NoiseSource) -> Tensor:
         """The state after a time h under frozen parameters: a point of the space.  `local` is what was frozen."""
         raise self.unanswered("move(frozen, local, x, h, noise)", "where a frozen generator takes x in a time h")
+
+    def step_law(self, local: Local, x: Tensor, h: Tensor) -> Law:
+        """The law of `move`: of the state after a time h under the generator's data at x, its density known."""
+        raise self.unanswered("step_law(local, x, h)", "the law of a small step")
 
     def divergence(self, true: Local, model: Local, x: Tensor) -> Float[Tensor, "batch"]:
         """The distance of two generators at the states x, in nats per unit time."""

@@ -16,6 +16,7 @@ A frozen generator moves x to x + h b + sqrt(h a) z, and with jumps to anywhere 
 A space whose points are numbers but that closes on itself (an angle) subclasses this one and says `project`.
 """
 
+from dataclasses import replace
 from math import isfinite
 
 import torch
@@ -23,7 +24,7 @@ from torch import Tensor
 
 from unnoise.checks import unread, within
 from unnoise.covariance import Covariance
-from unnoise.laws import sum_coordinates
+from unnoise.laws import Law, Normal, draw_categories, log_of, sum_coordinates
 from unnoise.noise import NoiseSource
 from unnoise.shapes import AnyState, Bool, Float
 from unnoise.spaces.base import (
@@ -36,7 +37,7 @@ from unnoise.spaces.base import (
     kernel_divergence,
     rows_like,
 )
-from unnoise.spaces.local import JumpKernel, Local, ReversedJumps
+from unnoise.spaces.local import JumpKernel, Local, ReversedJumps, TiltedJumps
 
 NO_NEIGHBOURS = "numbers have no neighbours; give jumps=, a JumpKernel"
 LARGEST = torch.finfo(torch.float64).max
@@ -94,18 +95,43 @@ class Euclidean(ArraySpace):
     def reverse(self, field: Field, log_q: Function, x: Tensor) -> Local:
         forward = field(x)
         self.refuse_parts(forward, log_rates=NO_NEIGHBOURS)
+        slope = None
+        if forward.diffusion is not None:
+            slope = derivatives(*whitened(log_q, x, forward.covariance), second=False)[0]
+        back = self._turned(forward, field, slope, x)
+        return back if forward.jumps is None else replace(back, jumps=ReversedJumps(forward.jumps, log_q))
+
+    def backward(self, field: Field, slope: Tensor, x: Tensor) -> Local:
+        """Drift -b + div a + a slope; with correlated noise the slope is that in the whitened coordinates."""
+        forward = field(x)
+        self.refuse_parts(forward, log_rates=NO_NEIGHBOURS, jumps="a slope says nothing of far places; say log q itself")
+        return self._turned(forward, field, slope, x)
+
+    def slope_shape(self, x: Tensor) -> tuple[int, ...]:
+        return tuple(x.shape)
+
+    def _turned(self, forward: Local, field: Field, slope: Tensor | None, x: Tensor) -> Local:
         a, covariance = forward.diffusion, forward.covariance
         drift = None if forward.drift is None else -forward.drift
-        if a is not None:
+        if a is not None and slope is not None:
 
             def spread(y: Tensor) -> Tensor:
                 return field(y).diffusion + 0.0 * y  # type: ignore[operator]
 
-            score = derivatives(*whitened(log_q, x, covariance), second=False)[0]
-            back = diagonal(*whitened(spread, x, covariance), order=1) + a * score
+            back = diagonal(*whitened(spread, x, covariance), order=1) + a * slope
             back = back if covariance is None else covariance.colour(back)
             drift = back if drift is None else drift + back
-        jumps = None if forward.jumps is None else ReversedJumps(forward.jumps, log_q)
+        return Local(drift, a, covariance=covariance)
+
+    def tilt(self, local: Local, log_h: Function, x: Tensor) -> Local:
+        """Drift b + a grad log h; jumps J(x, y) h(y)/h(x)."""
+        self.refuse_parts(local, log_rates=NO_NEIGHBOURS)
+        drift, a, covariance = local.drift, local.diffusion, local.covariance
+        if a is not None:
+            pull = a * derivatives(*whitened(log_h, x, covariance), second=False)[0]
+            pull = pull if covariance is None else covariance.colour(pull)
+            drift = pull if drift is None else drift + pull
+        jumps = None if local.jumps is None else TiltedJumps(local.jumps, log_h)
         return Local(drift, a, covariance=covariance, jumps=jumps)
 
     def freeze(self, local: Local, x: Tensor) -> Frozen:
@@ -133,6 +159,14 @@ class Euclidean(ArraySpace):
         spread = (h * frozen["diffusion"]).sqrt().to(x.dtype) * z
         step = (h * frozen["drift"]).to(x.dtype)
         return self.project(start + step + (spread if local.covariance is None else local.covariance.colour(spread)))
+
+    def step_law(self, local: Local, x: Tensor, h: Tensor) -> Law:
+        frozen = self.freeze(local, x)
+        still = Normal(x + h * frozen["drift"], (h * frozen["diffusion"]).sqrt(), local.covariance)
+        if local.jumps is None:
+            return still
+        y, rates = local.jumps.rates(x)
+        return JumpThenStep(still, y - x.unsqueeze(1), rates, h)
 
     def divergence(self, true: Local, model: Local, x: Tensor) -> Float[Tensor, "batch"]:
         for local in (true, model):
@@ -163,6 +197,37 @@ class Euclidean(ArraySpace):
             )
 
         return Local(keep(local.drift), keep(local.diffusion))
+
+
+class JumpThenStep(Law):
+    """A step that begins with a jump, or with none: the normal law of the step from where the jump leads, over the nodes
+    that it may lead to."""
+
+    def __init__(self, still: Normal, jumps: Float[Tensor, "batch nodes *shape"], rates: Tensor, h: Tensor):
+        self.still, self.jumps, self.rates = still, jumps, rates.double()
+        self.events = h * self.rates.sum(1)
+
+    def log_prob(self, x: Tensor) -> Float[Tensor, "batch"]:
+        share = log_of(self.rates) - log_of(self.rates.sum(1, keepdim=True))
+        leaves = log_of(-torch.expm1(-self.events)).unsqueeze(1) + share
+        there = self._moved().log_prob(x.repeat_interleave(self.jumps.shape[1], 0)).reshape(share.shape)
+        stays = self.still.log_prob(x) - self.events
+        return torch.logsumexp(torch.cat([stays.unsqueeze(1).double(), leaves + there.double()], 1), 1)
+
+    def _moved(self) -> Normal:
+        """After each of the jumps, one after another."""
+        std = self.still.std.expand_as(self.still.mean).unsqueeze(1).expand_as(self.jumps)
+        return Normal((self.still.mean.unsqueeze(1) + self.jumps).flatten(0, 1), std.flatten(0, 1), self.still.covariance)
+
+    def kl(self, other: Law) -> Float[Tensor, "batch"]:
+        raise TypeError("the divergence of two steps with jumps has no closed form: take it along paths")
+
+    def draw(self, noise: NoiseSource) -> Tensor:
+        leaves = noise.at("jump", "whether").uniform() < -torch.expm1(-self.events)
+        which = draw_categories(log_of(self.rates), noise.at("jump", "where"))
+        moved = self.still.draw(noise)
+        jump = self.jumps[torch.arange(len(which), device=which.device), which]
+        return torch.where(rows_like(leaves, moved), moved + jump, moved)
 
 
 def jumped(jumps: JumpKernel, x: Tensor, h: Tensor, noise: NoiseSource) -> Tensor:

@@ -132,6 +132,9 @@ class Finite(JumpingSpace):
     def move(self, frozen: Frozen, local: Local, x: Tensor, h: Tensor, noise: NoiseSource) -> Tensor:
         return leap(x, frozen["rates"], h).draw(noise)
 
+    def step_law(self, local: Local, x: Tensor, h: Tensor) -> Categorical:
+        return leap(x, self.freeze(local, x)["rates"], h)
+
     def __repr__(self) -> str:
         size = self.size if self.sizes is None else self.sizes.tolist()
         return f"Finite({size}, {self.shape})"

@@ -15,7 +15,7 @@ from torch import Tensor
 from unnoise.laws import LOG_ZERO, finite_or_inf, sum_coordinates
 from unnoise.shapes import Float
 from unnoise.spaces.base import ArraySpace, Field, Function, kernel_action, kernel_adjoint, kernel_divergence, rows_like
-from unnoise.spaces.local import Local, ReversedJumps, jump_divergence
+from unnoise.spaces.local import Local, ReversedJumps, TiltedJumps, jump_divergence
 
 NOT_SMOOTH = "nothing moves continuously there; give rates"
 
@@ -75,6 +75,25 @@ class JumpingSpace(ArraySpace):
             around = log_q(self.neighbours(x)).reshape(into.shape)
             log_rates = self.away(into + (around - rows_like(log_q(x), into)).clamp(-1e20, 1e20), x)
         return Local(log_rates=log_rates, jumps=None if here.jumps is None else ReversedJumps(here.jumps, log_q))
+
+    def backward(self, field: Field, slope: Tensor, x: Tensor) -> Local:
+        """Rates R(x, y) exp(slope_y), the slope log q(y) - log q(x)."""
+        here = field(x)
+        self.refuse_parts(here, drift=NOT_SMOOTH, diffusion=NOT_SMOOTH, jumps="a slope says nothing of far places")
+        into, _ = self._edges(field, x)
+        return Local(log_rates=self.away((into + slope.clamp(-1e20, 1e20)).clamp_min(LOG_ZERO), x))
+
+    def slope_shape(self, x: Tensor) -> tuple[int, ...]:
+        return (*x.shape, self.destinations(x.reshape(len(x), -1)).shape[-1])
+
+    def tilt(self, local: Local, log_h: Function, x: Tensor) -> Local:
+        """Rates R(y, x) h(y)/h(x)."""
+        self.refuse_parts(local, drift=NOT_SMOOTH, diffusion=NOT_SMOOTH)
+        log_rates = local.log_rates
+        if log_rates is not None:
+            change = log_h(self.neighbours(x)).reshape(log_rates.shape) - rows_like(log_h(x), log_rates)
+            log_rates = self.away((log_rates + change.clamp(-1e20, 1e20)).clamp_min(LOG_ZERO), x)
+        return Local(log_rates=log_rates, jumps=None if local.jumps is None else TiltedJumps(local.jumps, log_h))
 
     def away(self, log_rates: Tensor, x: Tensor) -> Tensor:
         """The rates without those of jumps to x itself, where x is among its own destinations."""

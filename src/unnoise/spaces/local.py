@@ -18,6 +18,7 @@ On a product the data is a dict of these, one per leaf, and everything adds over
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from math import inf, log
 
 import torch
 from torch import Tensor
@@ -74,8 +75,42 @@ class ReversedJumps(JumpKernel):
         return self.jumps.nodes(x)
 
 
+class TiltedJumps(JumpKernel):
+    """J(x, y) h(y)/h(x): the jumps under the change of measure by h."""
+
+    def __init__(self, jumps: JumpKernel, log_h):
+        self.jumps, self.log_h = jumps, log_h
+
+    def log_rate(self, x, y):
+        change = self.log_h(y) - self.log_h(x)
+        return (self.jumps.log_rate(x, y) + change.clamp(-1e20, 1e20)).clamp_min(LOG_ZERO)
+
+    def nodes(self, x):
+        return self.jumps.nodes(x)
+
+
+class ScaledJumps(JumpKernel):
+    """w J(x, y), w > 0."""
+
+    def __init__(self, jumps: JumpKernel, weight: float | int):
+        self.jumps, self.weight = jumps, weight
+
+    def log_rate(self, x, y):
+        return (self.jumps.log_rate(x, y) + log(self.weight)).clamp_min(LOG_ZERO)
+
+    def nodes(self, x):
+        return self.jumps.nodes(x)
+
+    def draw(self, x, noise):
+        return self.jumps.draw(x, noise)
+
+
 class AddedJumps(JumpKernel):
-    """Two kernels at once."""
+    """Two kernels at once.
+
+    An integral over y is split by the share that each kernel has in the rate to y, and each part is taken over the nodes of
+    its own kernel.  What both leave out is as far from the one as from the other, and shared evenly.
+    """
 
     def __init__(self, first: JumpKernel, second: JumpKernel):
         self.first, self.second = first, second
@@ -84,14 +119,14 @@ class AddedJumps(JumpKernel):
         return torch.logaddexp(self.first.log_rate(x, y), self.second.log_rate(x, y))
 
     def nodes(self, x):
-        raise TypeError(
-            f"{type(self.first).__name__} and {type(self.second).__name__} have nodes of their own, and a sum of both has "
-            f"no rule in common: write a JumpKernel for the two together"
-        )
+        parts = [self._share(x, *own.nodes(x), own) for own in (self.first, self.second)]
+        return torch.cat([y for y, _ in parts], 1), torch.cat([log_weight for _, log_weight in parts], 1)
 
-    def rates(self, x):
-        parts = self.first.rates(x), self.second.rates(x)
-        return torch.cat([y for y, _ in parts], 1), torch.cat([rate for _, rate in parts], 1)
+    def _share(self, x: Tensor, y: Tensor, log_weight: Tensor, own: JumpKernel) -> tuple[Tensor, Tensor]:
+        here, there = x.repeat_interleave(y.shape[1], 0), y.flatten(0, 1)
+        share = own.log_rate(here, there) - self.log_rate(here, there)
+        nowhere = self.log_rate(here, there) <= LOG_ZERO / 2
+        return y, (log_weight + torch.where(nowhere, -log(2.0), share).reshape(log_weight.shape)).clamp_min(LOG_ZERO)
 
 
 @dataclass(frozen=True)
@@ -130,6 +165,26 @@ class Local:
             self._shared_covariance(other),
             plus(self.jumps, other.jumps, AddedJumps),
         )
+
+    def __mul__(self, weight: float | int) -> "Local":
+        """The same at another speed, w >= 0."""
+        if not 0 <= weight < inf:
+            raise ValueError(f"a generator times {weight:g} is none: weights are finite and not negative")
+        if weight == 0:
+            drift, diffusion = (None if part is None else 0 * part for part in (self.drift, self.diffusion))
+            return Local(drift, diffusion, self._no_rates(), self.covariance)
+        return Local(
+            None if self.drift is None else weight * self.drift,
+            None if self.diffusion is None else weight * self.diffusion,
+            None if self.log_rates is None else (self.log_rates + log(weight)).clamp_min(LOG_ZERO),
+            self.covariance,
+            None if self.jumps is None else ScaledJumps(self.jumps, weight),
+        )
+
+    __rmul__ = __mul__
+
+    def _no_rates(self) -> Tensor | None:
+        return None if self.log_rates is None else torch.full_like(self.log_rates, LOG_ZERO)
 
     def _shared_covariance(self, other: "Local") -> Covariance | None:
         both = self.diffusion is not None and other.diffusion is not None

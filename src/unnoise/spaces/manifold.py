@@ -1,0 +1,46 @@
+"""Spaces that are curved or closed: what else they are asked than a generator's questions.
+
+    tangent(v, x)    the part of v that is tangent to the space at x
+    carry(x, v)      where the straightest way from x in the direction v ends, after the length of v
+    log_volume       of the whole space, for the uniform law
+    nodes(count)     points and weights of a rule for integrals over the space
+
+Brownian motion on such a space is written by its generator 1/2 g^2 Laplace alone, and its reverse by a tangent drift: how
+that is moved along, and which second-order terms the curvature adds to it, is for the space to say.
+"""
+
+from abc import abstractmethod
+
+from torch import Tensor
+
+from unnoise.shapes import AnyState, Float
+from unnoise.spaces.base import Space
+
+
+class Manifold(Space):
+    """A closed space without an edge, of finite volume."""
+
+    shape: tuple[int, ...]
+
+    @abstractmethod
+    def check(self, x: AnyState, name: str = "x") -> Tensor: ...
+
+    @abstractmethod
+    def project(self, x: Tensor) -> Tensor: ...  # type: ignore[override]
+
+    @property
+    @abstractmethod
+    def log_volume(self) -> float:
+        """Of the reference measure."""
+
+    @abstractmethod
+    def tangent(self, v: Tensor, x: Tensor) -> Tensor:
+        """The projection of v onto the directions in which x can move."""
+
+    @abstractmethod
+    def carry(self, x: Tensor, v: Tensor) -> Tensor:
+        """The point that is reached from x along the geodesic with the tangent vector v."""
+
+    def nodes(self, count: int) -> tuple[Tensor, Float[Tensor, "nodes"]]:
+        """Points [nodes, *shape] and weights, float64, of a rule with `count` nodes to each direction."""
+        raise self.unanswered("nodes(count)", "the nodes and weights of a rule for integrals over it")
