@@ -325,6 +325,40 @@ def gaussian() -> Figure:
     return figure
 
 
+@picture
+def manifolds() -> Figure:
+    """Angles: paths are broken where they go round, laws have the period 2 pi."""
+    figure = sheet(2.9)
+    up, law, shares, down = panels(figure)[0]
+    process = un.WrappedNormal((1,))
+    means, variances = torch.tensor([[-2.9], [0.8]]), torch.tensor([0.05, 0.3])
+    oracle = un.oracles.heat_mixture(process, torch.tensor([0.6, 0.4]), means, variances)
+    fine, grid = times(300), times(60)
+    y = process.space.nodes(120)[0]
+    marginal = torch.stack([oracle.log_marginal(y, t).exp() for t in grid])
+    for axis, path, title in (
+        (up, noising(process, oracle.draw(un.NoiseSource(0, 8)), fine, 1), "forward paths"),
+        (down, denoising(oracle, 8, fine, 2), "reverse paths, exact denoiser"),
+    ):
+        heat(axis, marginal / marginal.amax(1, keepdim=True), -torch.pi, torch.pi, 3.0, PATHS)
+        values = torch.stack(path).squeeze(-1)
+        around = (values[1:] - values[:-1]).abs() > torch.pi
+        values[1:][around] = torch.nan
+        lines(axis, fine, values)
+        axis.set_title(title)
+    start = torch.tensor([[2.5]], dtype=torch.float64)
+    exact = torch.stack([process.marginal(start.expand(len(y), 1), t).log_prob(y).exp() for t in grid])
+    heat(law, exact / exact.amax(1, keepdim=True), -torch.pi, torch.pi, 1.0)
+    law.set_title(r"$q(x_t \mid x_0 = 2.5)$ over its peak")
+    drawn = denoising(oracle, 3000, times(128), 3)[0].squeeze(-1)
+    density_ends(shares, y.squeeze(-1), oracle.log_prob(y).exp(), drawn)
+    for axis in (up, law, down, shares):
+        axis.set_ylim(-torch.pi, torch.pi)
+    for axis in (up, law, down):
+        time_axis(axis)
+    return figure
+
+
 def lines(axis: Axes, grid: Tensor, values: Tensor) -> None:
     for i, line in enumerate(values.T):
         axis.plot(grid, line, lw=0.8, color=COLOURS[i % len(COLOURS)])

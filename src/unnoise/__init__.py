@@ -62,7 +62,10 @@ if TYPE_CHECKING:
         RawPosterior,
         Remaining,
         Score,
+        Slopes,
+        TangentScore,
         Transition,
+        UnitScore,
         Velocity,
         variances,
     )
@@ -72,6 +75,7 @@ if TYPE_CHECKING:
         DenseProcess,
         FiniteProcess,
         Gaussian,
+        HeatProcess,
         Interpolation,
         Masking,
         MatrixChain,
@@ -79,15 +83,18 @@ if TYPE_CHECKING:
         Process,
         Product,
         RateMatrix,
+        Simulated,
+        SphereHeat,
         Thinning,
         Uniform,
+        WrappedNormal,
         d3pm,
         noise_laws,
         rate_matrices,
     )
     from unnoise.samplers.encode import encode
     from unnoise.samplers.sample import sample
-    from unnoise.spaces import Counts, Euclidean, Finite, JumpKernel, Space
+    from unnoise.spaces import Circle, Counts, Euclidean, Finite, JumpKernel, Space, Sphere, Torus
 
 __version__ = "0.1.0"
 
@@ -121,15 +128,15 @@ NAMES = {  # by the module that each name is fetched from
     ),
     "predictions": (
         "Clean CountRatio Energy Flow FromMarginal InexactConversion Intensity Mean Noise Posterior Prediction Rates "
-        "Ratio RawPosterior Remaining Score Transition Velocity variances"
+        "Ratio RawPosterior Remaining Score Slopes TangentScore Transition UnitScore Velocity variances"
     ),
     "processes": (
-        "BirthDeath Chain DenseProcess FiniteProcess Gaussian Interpolation Masking MatrixChain Mixture Process "
-        "Product RateMatrix Thinning Uniform d3pm noise_laws rate_matrices"
+        "BirthDeath Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation Masking MatrixChain Mixture Process "
+        "Product RateMatrix Simulated SphereHeat Thinning Uniform WrappedNormal d3pm noise_laws rate_matrices"
     ),
     "samplers.encode": "encode",
     "samplers.sample": "sample",
-    "spaces": "Counts Euclidean Finite JumpKernel Space",
+    "spaces": "Circle Counts Euclidean Finite JumpKernel Space Sphere Torus",
 }
 _HOME = {name: module for module, names in NAMES.items() for name in names.split()}
 
@@ -152,6 +159,7 @@ __all__ = [
     "AnyDenoiser",
     "BirthDeath",
     "Chain",
+    "Circle",
     "Clean",
     "MaskedCount",
     "CountRatio",
@@ -170,6 +178,7 @@ __all__ = [
     "Gaussian",
     "Generator",
     "Grid",
+    "HeatProcess",
     "Importance",
     "InexactConversion",
     "Intensity",
@@ -198,15 +207,23 @@ __all__ = [
     "RawPosterior",
     "Remaining",
     "Score",
+    "Simulated",
+    "Slopes",
     "Shared",
     "Space",
+    "Sphere",
+    "SphereHeat",
     "Stationary",
     "Stratified",
+    "TangentScore",
     "Terms",
     "Thinning",
+    "Torus",
     "Transition",
     "Uniform",
+    "UnitScore",
     "Velocity",
+    "WrappedNormal",
     "bound",
     "d3pm",
     "decoders",

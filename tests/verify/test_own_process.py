@@ -137,3 +137,30 @@ def test_jumps_are_drawn_as_their_nodes_say(kernel, wrong):
     points = torch.linspace(-1, 1, 5, dtype=torch.float64).unsqueeze(1)
     rows = list(jump_checks(generator, points, Place("x"), [wave(k) for k in range(3)]))
     assert len(rows) == 3 and any(not row.ok for row in rows) == wrong
+
+
+def test_a_process_by_its_generator_alone_is_verified_and_steps_of_another_spread_are_seen():
+    """The page's own passes; steps that are drawn with half of the spread that their density says fail a named row."""
+    from unnoise.verify.simulated_paths import simulated_rows
+
+    def local(x, t):
+        return un.Local(drift=-x, diffusion=2 * torch.ones_like(x))
+
+    def prior(rows):
+        return un.laws.Normal(torch.zeros(rows, 1, dtype=torch.float64), torch.ones((), dtype=torch.float64))
+
+    class HalfDrawn(un.laws.Normal):
+        def draw(self, noise):
+            return self.mean + 0.5 * (super().draw(noise) - self.mean)
+
+    class Halved(un.Euclidean):
+        def step_law(self, local, x, h):
+            law = super().step_law(local, x, h)
+            return HalfDrawn(law.mean, law.std)
+
+    right, wrong = (
+        [row for row in simulated_rows(un.Simulated(space, local, prior, steps=40), "own") if not row.ok]
+        for space in (un.Euclidean((1,)), Halved((1,)))
+    )
+    assert not right, right
+    assert "E[dQ/dP] = 1 along eight steps, in standard errors" in {row.quantity for row in wrong}

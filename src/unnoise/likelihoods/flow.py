@@ -36,8 +36,8 @@ from unnoise.denoiser import AnyDenoiser
 from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
 from unnoise.noise import NoiseSource
 from unnoise.objectives.leaves import leaves_of
-from unnoise.predictions import Flow, Score
-from unnoise.processes import Gaussian, Process
+from unnoise.predictions import score_of_flow
+from unnoise.processes import Gaussian, HeatProcess, Process
 from unnoise.samplers.adaptive import FlowField, no_flow
 from unnoise.samplers.runge_kutta import RungeKutta, row_sum
 from unnoise.shapes import Float, Tree
@@ -97,7 +97,8 @@ class ProbabilityFlow(Likelihood):
             dimension=process.space.dimension,
         )
         field = FlowField(denoiser, x0, (cutoff, self.end), condition, info)
-        x, d = field.flat(x0).double(), process.space.dimension
+        x = field.flat(x0).double()
+        d = x.shape[1]  # on a sphere one more than its dimension
         if not batch_size(x0):
             return x.new_zeros(0), info
         function, parts = self._augmented(field, d, self._probes(noise, d)), (d, self.probes)
@@ -158,8 +159,8 @@ class ProbabilityFlow(Likelihood):
         """|score . delta_x| + |delta_l|."""
 
         def watch(y: Tensor, t: Tensor, slope: Tensor, delta: Tensor) -> Tensor:
-            def score(process: Gaussian, x: Tensor, u: Tensor) -> Tensor:
-                value = Flow(u, process, x, t).to(Score).value
+            def score(process: Process, x: Tensor, u: Tensor) -> Tensor:
+                value = score_of_flow(process, x, u, t)
                 return torch.where(value.isfinite(), value, 0.0)  # the flow says nothing of it where no noise is added
 
             along = row_sum(field.each(score, y[:, :d], slope[:, :d]) * delta[:, :d])
@@ -181,6 +182,6 @@ def _product(u: Tensor, x: Tensor, z: Tensor) -> Tensor:
     return torch.autograd.grad(u, x, z, retain_graph=True, materialize_grads=True)[0]
 
 
-def _numbers(process: Process) -> list[Gaussian]:
-    """The leaves, all of them Gaussian: others are refused."""
-    return [cast(Gaussian, leaf) for _, leaf in leaves_of(process)]
+def _numbers(process: Process) -> list[Gaussian | HeatProcess]:
+    """The leaves, all of which have a flow: others are refused."""
+    return [cast(Gaussian | HeatProcess, leaf) for _, leaf in leaves_of(process)]

@@ -34,6 +34,7 @@ from unnoise.objectives.decoders import Decoder
 from unnoise.objectives.defaults import default_decoder, default_times, default_weighting
 from unnoise.objectives.evaluation import Evaluation, Rules
 from unnoise.objectives.leaves import leaves_of, without_noise
+from unnoise.objectives.path_bound import path_terms
 from unnoise.objectives.pieces import in_pieces
 from unnoise.objectives.quadrature import Quadrature
 from unnoise.objectives.terms import Terms
@@ -127,6 +128,8 @@ class Objective(nn.Module):
         self.times = _times_for(denoiser, times, exact)
         if not (exact or self.times.schedule_free):
             _refuse_jumping(process.base)
+        if process.by_paths and (exact or not self.weighting.is_bound):
+            raise ValueError(f"{type(process).__name__} has the bound of its paths alone: leave weighting and exact out")
         if exact and not self.weighting.is_bound:
             raise ValueError("exact=True computes the bound itself: leave the weighting out")
 
@@ -143,6 +146,9 @@ class Objective(nn.Module):
 
     def evaluate(self, x0: Tree, noise: NoiseSource | None, condition: Condition | None) -> Terms:
         x0, noise, given, added = self._enter(x0, noise, condition)
+        if self.denoiser.process.by_paths:
+            own = path_terms(self.denoiser, x0, noise, given)
+            return Terms({**own.terms, **added}, is_bound=True)
         rules = Rules(
             self.denoiser, self.weighting, self.times, self.decoder, self.cutoff, self.exact, self.fast, self.loss_only
         )

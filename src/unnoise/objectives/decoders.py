@@ -5,6 +5,7 @@ GaussianDecoder      N(x_0; x_eps/alpha_eps, (sigma_eps/alpha_eps)^2): needs no 
 DiscretisedGaussian  for data on a grid of levels: the mass that the model's Gaussian puts on the bin of x_0
 CategoricalDecoder   the model's law of x_0 given x_eps, coordinate by coordinate (`clean_law` of its prediction)
 CountDecoder         the model's kernel from x_eps to the data, coordinate by coordinate
+HeatDecoder          on closed spaces the heat kernel around x_eps, of which it is one in x_0 too: needs no network
 ExactDecoder         the exact joint law of x_0 given x_eps, from an oracle
 LeafDecoders         one decoder per leaf of a product
 """
@@ -25,7 +26,7 @@ from unnoise.predictions import (
     Prediction,
     ProductPrediction,
 )
-from unnoise.processes import Gaussian, Process
+from unnoise.processes import Gaussian, HeatProcess, Process
 from unnoise.shapes import AnyState, Float
 
 
@@ -87,6 +88,24 @@ class GaussianDecoder(Decoder):
             raise _refuse(self, process)
         alpha = process.coefficient(process.schedule.alpha(process.times(eps, x0)), x0)
         return process.marginal(x0, eps).log_prob(x_eps) + sum_coordinates(alpha.log().expand_as(x0))
+
+
+class HeatDecoder(Decoder):
+    """h_v(x_0, x_eps), v the variance at the cut-off; its mean over x_eps is the entropy of h_v."""
+
+    needs_network = needs_state = False
+
+    def nll(self, process, prediction, x0, x_eps, eps):
+        self._check(process)
+        return process.space.log_volume - process.information(eps, x0)
+
+    def log_prob(self, process, prediction, x0, x_eps, eps):
+        self._check(process)
+        return process.marginal(x0, eps).log_prob(x_eps)
+
+    def _check(self, process: Process) -> None:
+        if not isinstance(process, HeatProcess):
+            raise _refuse(self, process)
 
 
 class DiscretisedGaussian(Decoder):
@@ -196,5 +215,6 @@ __all__ = [
     "DiscretisedGaussian",
     "ExactDecoder",
     "GaussianDecoder",
+    "HeatDecoder",
     "LeafDecoders",
 ]

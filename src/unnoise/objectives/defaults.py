@@ -16,12 +16,23 @@ A subclass has those of its base, a product those of its leaves, a chain those o
 from functools import singledispatch
 from typing import cast
 
-from unnoise.objectives.decoders import CategoricalDecoder, CountDecoder, Decoder, GaussianDecoder, LeafDecoders
+from unnoise.objectives.decoders import CategoricalDecoder, CountDecoder, Decoder, GaussianDecoder, HeatDecoder, LeafDecoders
 from unnoise.objectives.leaves import leaves_of
 from unnoise.objectives.mixed_times import MixedTimes
+from unnoise.objectives.path_bound import PathsEnd
 from unnoise.objectives.times import Importance, MaskedCount, Times
 from unnoise.objectives.weightings import Bound, Weighting
-from unnoise.processes import Chain, FiniteProcess, Gaussian, Masking, Process, Product, Thinning
+from unnoise.processes import (
+    Chain,
+    FiniteProcess,
+    Gaussian,
+    HeatProcess,
+    Masking,
+    Process,
+    Product,
+    Simulated,
+    Thinning,
+)
 
 
 @singledispatch
@@ -47,6 +58,16 @@ def _(process: FiniteProcess) -> Decoder:
 @default_decoder.register(Thinning)
 def _(process: Thinning) -> Decoder:
     return CountDecoder()
+
+
+@default_decoder.register(Simulated)
+def _(process: Simulated) -> Decoder:
+    return PathsEnd()
+
+
+@default_decoder.register(HeatProcess)
+def _(process: HeatProcess) -> Decoder:
+    return HeatDecoder()
 
 
 @default_decoder.register(Product)

@@ -11,6 +11,7 @@ from unnoise.oracles.components import (
     table,
 )
 from unnoise.oracles.counts import BinomialLeaf, PoissonLeaf, binomial_mixture, poisson_mixture
+from unnoise.oracles.heat import HeatLeaf, heat_mixture
 from unnoise.oracles.markov import MarkovChain
 
 __all__ = [
@@ -18,11 +19,13 @@ __all__ = [
     "CategoricalLeaf",
     "Components",
     "GaussianLeaf",
+    "HeatLeaf",
     "MarkovChain",
     "Oracle",
     "PoissonLeaf",
     "binomial_mixture",
     "conditional_gaussian",
+    "heat_mixture",
     "mixture",
     "normal",
     "poisson_mixture",

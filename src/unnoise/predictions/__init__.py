@@ -7,11 +7,14 @@ from unnoise.predictions.continuous import Clean, ContinuousPrediction, Flow, Me
 from unnoise.predictions.counts import CountPrediction, CountRatio, Intensity, Remaining
 from unnoise.predictions.energy import Energy, difference_kind
 from unnoise.predictions.finite import FinitePrediction, Posterior, Rates, Ratio, RawPosterior, Transition
+from unnoise.predictions.flows import score_of_flow
 from unnoise.predictions.from_marginal import FromMarginal
+from unnoise.predictions.heat import HeatPrediction, TangentScore, UnitScore
 from unnoise.predictions.kinds import Kinds, admitted_kinds, default_kind, resolve_kinds
 from unnoise.predictions.linear_heads import LinearHead, linear_weights
 from unnoise.predictions.product import ProductPrediction
 from unnoise.predictions.registry import register_kind
+from unnoise.predictions.slopes import Slopes
 
 __all__ = [
     "Clean",
@@ -22,6 +25,7 @@ __all__ = [
     "FinitePrediction",
     "Flow",
     "FromMarginal",
+    "HeatPrediction",
     "InexactConversion",
     "Intensity",
     "Kinds",
@@ -37,7 +41,10 @@ __all__ = [
     "OutputReading",
     "Remaining",
     "Score",
+    "Slopes",
+    "TangentScore",
     "Transition",
+    "UnitScore",
     "Velocity",
     "admitted_kinds",
     "combine",
@@ -47,6 +54,7 @@ __all__ = [
     "linear_weights",
     "register_kind",
     "resolve_kinds",
+    "score_of_flow",
     "tilt",
     "variances",
 ]
@@ -55,6 +63,7 @@ _SAVED: tuple[type[Prediction], ...] = (
     *(Clean, Noise, Score, Velocity, Flow),
     *(Posterior, RawPosterior, Ratio, Rates),
     *(Remaining, Intensity, CountRatio, Energy),
+    *(UnitScore, TangentScore),
 )
 for _kind in _SAVED:
     register_kind(_kind)

@@ -21,11 +21,13 @@ What one of them holds for impossible stays so.
 Counts.  Log-linear in ratios, and where W = 1 in intensities: a geometric mean of Poisson laws is the Poisson law of the
 geometric mean.  Elsewhere intensities are combined by way of their ratios, where that conversion exists.
 
+Scores on closed spaces add, in any units.
+
 Energies add as functions.  Products are combined leaf by leaf.
 
 **tilt(p, by)** is the prediction of q_t h, for a factor h of the state:
 
-    numbers      by = grad log h(x_t):                      score + by
+    numbers      by = grad log h(x_t):                      score + by; on closed spaces likewise
     categories   by = log h of every value:                 logits + by; ratios and rates + by(y) - by(x_t)
     counts       by = (log h(x_t - 1)/h(x_t), log h(x_t + 1)/h(x_t)):   log-ratios + by
     energies     by = a function of (states, rows):         energy + by
@@ -49,6 +51,7 @@ from unnoise.predictions.continuous import ContinuousPrediction, Score
 from unnoise.predictions.counts import CountPrediction, CountRatio, Remaining
 from unnoise.predictions.energy import Energy
 from unnoise.predictions.finite import FinitePrediction, Posterior, Rates, Ratio, RawPosterior
+from unnoise.predictions.heat import HeatPrediction
 from unnoise.predictions.product import ProductPrediction
 from unnoise.shapes import Tree
 from unnoise.tree import leaves
@@ -196,6 +199,11 @@ def _(first: CountPrediction, predictions, weights):
     return combine_leaf(first.to(CountRatio), predictions, weights).to(type(first))
 
 
+@combine_leaf.register(HeatPrediction)
+def _(first: HeatPrediction, predictions, weights):
+    return first.with_value(_sum([_like(first, p).value for p in predictions], weights))
+
+
 @combine_leaf.register(Energy)
 def _(first: Energy, predictions, weights):
     def total(x: Tree, rows: Tensor | None) -> Tensor:
@@ -258,6 +266,13 @@ def _(prediction: CountPrediction, by):
     if isinstance(prediction, CountRatio) or prediction.process.pure_death:
         return prediction.with_value(prediction.value + by)
     return tilt(prediction.to(CountRatio), by).to(type(prediction))
+
+
+@tilt.register(HeatPrediction)
+def _(prediction: HeatPrediction, by):
+    """The score of q_t h is the sum of both."""
+    check_shape(by, prediction.shapes(prediction.process, prediction.x_t), BY, spread=True)
+    return prediction.of_score(prediction.score() + by, prediction.process, prediction.x_t, prediction.t)
 
 
 @tilt.register(Energy)

@@ -140,6 +140,14 @@ class Prediction(Reversal):
         own.t = t
         return own
 
+    def flow_velocity(self) -> Tensor:
+        """dx/dt of the probability flow at x_t, in forward time."""
+        raise InexactConversion(f"{type(self).__name__} tells of no probability flow: predict numbers, or a score of angles")
+
+    def flow_step(self, s: Tensor) -> Tensor:
+        """Where a single step of the flow to the time s leads, exact for data on one point."""
+        raise InexactConversion(f"{type(self).__name__} tells of no probability flow: predict numbers, or a score of angles")
+
     @property
     def kernel_key(self) -> Hashable | None:
         """What its kernels depend on beside state, value and times: alike where the table is the same; None: it has none."""

@@ -140,6 +140,16 @@ class ContinuousPrediction(Prediction):
     def clean(self) -> Tensor:
         return self.to(Clean).value
 
+    def flow_velocity(self) -> Tensor:
+        return self.to(Flow).value
+
+    def flow_step(self, s: Tensor) -> Tensor:
+        """DDIM: sigma_s/sigma_t x_t + (alpha_s - alpha_t sigma_s/sigma_t) x_0."""
+        schedule, process = self.process.schedule, self.process
+        ratio = schedule.sigma(s) / schedule.sigma(self.t)
+        on_clean = schedule.alpha(s) - ratio * schedule.alpha(self.t)
+        return process.coefficient(ratio, self.x_t) * self.x_t + process.coefficient(on_clean, self.x_t) * self.clean()
+
     @staticmethod
     def to_linear(process: Gaussian, value: Tensor) -> Tensor:
         """The linear representative a x_0 + b eps of a value."""

@@ -4,7 +4,7 @@
 
 The marginal is not normalised and need not be: a reverse process asks for differences of log q_t alone,
 
-    numbers      the score            grad_x E
+    numbers      the score            grad_x E, and on closed spaces its tangent part
     categories   the ratios           log q_t(y)/q_t(x_t) = E(y, t) - E(x_t, t),   y another category in one coordinate
     counts       the same             at x_t - 1 and x_t + 1
 
@@ -41,8 +41,9 @@ from unnoise.predictions.base import Kind, OutputReading, Prediction
 from unnoise.predictions.continuous import Score
 from unnoise.predictions.counts import CountRatio
 from unnoise.predictions.finite import Ratio
+from unnoise.predictions.heat import TangentScore
 from unnoise.predictions.product import ProductPrediction
-from unnoise.processes import FiniteProcess, Gaussian, Process, Thinning
+from unnoise.processes import FiniteProcess, Gaussian, HeatProcess, Process, Thinning
 from unnoise.shapes import Clock, Float, Tree
 from unnoise.tree import Path, batch_size, map_leaves, pick, replace
 
@@ -56,7 +57,7 @@ def difference_kind(process: Process) -> type[Prediction]:
     """The kind that an energy's differences are on a leaf; it is made by its `of_energy`."""
     name = type(process).__name__
     raise TypeError(
-        f"an energy has no differences on {name}: use numbers, categories or counts, or write "
+        f"an energy has no differences on {name}: use numbers, categories, counts or angles, or write "
         f"unnoise.predictions.difference_kind.register({name})"
     )
 
@@ -74,6 +75,11 @@ def _(process: FiniteProcess) -> type[Prediction]:
 @difference_kind.register(Thinning)
 def _(process: Thinning) -> type[Prediction]:
     return CountRatio
+
+
+@difference_kind.register(HeatProcess)
+def _(process: HeatProcess) -> type[Prediction]:
+    return TangentScore
 
 
 @dataclass

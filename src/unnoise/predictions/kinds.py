@@ -17,7 +17,9 @@ from unnoise.predictions.continuous import Clean, Flow, Mean, Noise, Score, Velo
 from unnoise.predictions.counts import CountRatio, Intensity, Remaining
 from unnoise.predictions.energy import difference_kind
 from unnoise.predictions.finite import Posterior, Rates, Ratio, RawPosterior, Transition
-from unnoise.processes import Chain, FiniteProcess, Gaussian, Process, Product, Thinning
+from unnoise.predictions.heat import TangentScore, UnitScore
+from unnoise.predictions.slopes import Slopes
+from unnoise.processes import Chain, FiniteProcess, Gaussian, HeatProcess, Process, Product, Simulated, Thinning
 
 Kinds = Any  # a prediction type, None for the default, or on a product a dict of these by leaf
 
@@ -52,7 +54,8 @@ def default_kind(process: Process) -> Any:
     """What a denoiser predicts unless told otherwise; a dict by leaf on products.
 
     Velocities of numbers, since they say something of x_0 at all times and are of size one at both ends; leave-one-out
-    posteriors of categories, and intensities of counts, since their bound stays finite for any network.
+    posteriors of categories, and intensities of counts, since their bound stays finite for any network; on closed spaces
+    scores in units of their size, for both reasons.
     """
     raise _unknown("default_kind", process)
 
@@ -76,6 +79,21 @@ def _(process: Thinning) -> Any:
     return _those_that_fit(process, Remaining, Intensity, CountRatio)
 
 
+@admitted_kinds.register(Simulated)
+def _(process: Simulated) -> Any:
+    return _those_that_fit(process, Slopes)
+
+
+@default_kind.register(Simulated)
+def _(process: Simulated) -> Any:
+    return Slopes
+
+
+@admitted_kinds.register(HeatProcess)
+def _(process: HeatProcess) -> Any:
+    return _those_that_fit(process, UnitScore, TangentScore)
+
+
 @default_kind.register(Gaussian)
 def _(process: Gaussian) -> Any:
     return Velocity
@@ -89,6 +107,11 @@ def _(process: FiniteProcess) -> Any:
 @default_kind.register(Thinning)
 def _(process: Thinning) -> Any:
     return Remaining if process.pure_death else Intensity
+
+
+@default_kind.register(HeatProcess)
+def _(process: HeatProcess) -> Any:
+    return UnitScore
 
 
 @admitted_kinds.register(Product)

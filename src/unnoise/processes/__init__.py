@@ -1,4 +1,4 @@
-"""Forward processes: Gaussian noise, noise on categories and counts, their products, and chains on a grid."""
+"""Forward processes: Gaussian noise, noise on categories and counts, heat flow, their products, and chains on a grid."""
 
 from unnoise.processes import d3pm, noise_laws, rate_matrices
 from unnoise.processes.base import Process
@@ -10,10 +10,13 @@ from unnoise.processes.ctmc import RateMatrix
 from unnoise.processes.dense import DenseProcess
 from unnoise.processes.finite import FiniteProcess
 from unnoise.processes.gaussian import Gaussian
+from unnoise.processes.heat import HeatProcess, WrappedNormal
 from unnoise.processes.matrix_chain import MatrixChain
 from unnoise.processes.mixture import Mixture
 from unnoise.processes.product import Product
 from unnoise.processes.rank_one import FixedNoise, RankOne
+from unnoise.processes.simulated import Simulated
+from unnoise.processes.sphere_heat import SphereHeat
 
 __all__ = [
     "BirthDeath",
@@ -22,6 +25,7 @@ __all__ = [
     "FiniteProcess",
     "FixedNoise",
     "Gaussian",
+    "HeatProcess",
     "Interpolation",
     "Masking",
     "MatrixChain",
@@ -30,8 +34,11 @@ __all__ = [
     "Product",
     "RankOne",
     "RateMatrix",
+    "Simulated",
+    "SphereHeat",
     "Thinning",
     "Uniform",
+    "WrappedNormal",
     "d3pm",
     "noise_laws",
     "rate_matrices",

@@ -42,7 +42,9 @@ class Process(nn.Module):
     has_density: bool = False  # whether states have densities, not probabilities: their bound diverges without noise
     reparametrised: bool = False  # whether a drawn x_t moves smoothly with the schedule: gradients pass along its path
     costly_rate: bool = False  # whether the bound's rate costs much beside a plain loss, as matrices over all states do
+    has_flow: bool = False  # whether a probability flow with its marginals is known
     covariance: Covariance | None = None  # of its noise over the coordinates, where that is correlated
+    by_paths: bool = False  # whether it is known by simulated paths alone, without marginals
     absorbing: bool = False  # whether each coordinate is its own value or MASK, so that the reverse reveals it once for all
 
     @property

@@ -45,6 +45,7 @@ class Gaussian(Process):
     state_space: Euclidean
     schedule: Schedule
     has_density = True
+    has_flow = True
     reparametrised = True
 
     def __init__(self, shape: int | Sequence[int] = (), schedule: Schedule | None = None, covariance: Any = None):

@@ -5,7 +5,7 @@ from unnoise.verify.generators import Operators
 from unnoise.verify.orders import cases, measured
 from unnoise.verify.own import OWN
 from unnoise.verify.rows import Place, Row, render
-from unnoise.verify.run import checks, checks_of, load_process, subjects, user_subject
+from unnoise.verify.run import checks, checks_of, load_process, subjects
 from unnoise.verify.subjects import Subject, subject_of
 
 __all__ = [
@@ -23,5 +23,4 @@ __all__ = [
     "render",
     "subject_of",
     "subjects",
-    "user_subject",
 ]

@@ -9,6 +9,7 @@
 """
 
 from collections.abc import Iterator
+from functools import singledispatch
 from typing import Any, cast
 
 import torch
@@ -27,11 +28,12 @@ from unnoise.predictions import (
     Posterior,
     RawPosterior,
 )
-from unnoise.processes import Chain, Process
+from unnoise.processes import Chain, HeatProcess, Process
 from unnoise.shapes import Tree
 from unnoise.tree import batch_size, map_leaves
 from unnoise.verify.count_bounds import count_inequalities
 from unnoise.verify.guard import guarded
+from unnoise.verify.heat_bounds import heat_inequalities
 from unnoise.verify.law_matrices import dense
 from unnoise.verify.rows import Place, Row
 from unnoise.verify.subjects import Subject, kind_name
@@ -142,10 +144,25 @@ def chain_law(model: AnyDenoiser, data: Tree) -> Tensor:
     return law[code(chain.state_space, data)]
 
 
+@singledispatch
+def own_inequalities(process: Process, subject: Subject, networks: int) -> Iterator[Row] | None:
+    """The checks of wrong networks' bounds that a class of processes has of its own; None: those by listing states."""
+    return None
+
+
+@own_inequalities.register
+def _(process: HeatProcess, subject: Subject, networks: int) -> Iterator[Row] | None:
+    return heat_inequalities(process, subject, networks)
+
+
 @guarded("bounds of wrong networks")
 def inequality_checks(subject: Subject, networks: int = 2) -> Iterator[Row]:
     """Wrong networks on an enumerable space: small noise on the first half of the networks, large on the rest."""
     process = subject.process
+    own = own_inequalities(process, subject, networks)
+    if own is not None:
+        yield from own
+        return
     if has_counts(process.state_space):
         yield from count_inequalities(subject, networks)
         return

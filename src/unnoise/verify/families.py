@@ -23,8 +23,10 @@ from unnoise.processes import (
     Mixture,
     Product,
     RateMatrix,
+    SphereHeat,
     Thinning,
     Uniform,
+    WrappedNormal,
     d3pm,
     noise_laws,
     rate_matrices,
@@ -36,6 +38,7 @@ from unnoise.verify.subjects import (
     count_subject,
     finite_subject,
     gaussian_subject,
+    heat_subject,
     product_subject,
     random_law,
     with_energy,
@@ -56,6 +59,7 @@ ENERGIES = (
     "RateMatrix/nearest neighbour",
     "Counts/death",
     "Counts/Thinning×Masking",
+    "Angles/VE",
     "Product/Gaussian×Masking",
     "Product/Gaussian×Uniform",
     "Product/nested",
@@ -215,6 +219,21 @@ def _counts() -> Iterator[Subject]:
     yield product_subject(Product(n=Thinning((1,)), y=Gaussian((1,))), "Counts/Thinning×Gaussian")
 
 
+def _angles() -> Iterator[Subject]:
+    """Wrapped normal laws: one angle, two, with schedules of their own, beside categories."""
+    yield heat_subject(WrappedNormal(()), "Angles/VE")
+    yield heat_subject(WrappedNormal((1,), schedules.EDM(0.02, 5.0, 3.0)), "Angles/EDM")
+    own = schedules.PerCoordinate([schedules.VE(0.02, 4.0), schedules.EDM(0.05, 5.0, 2.0)])
+    yield heat_subject(WrappedNormal((2,), own), "Angles/PerCoordinate")
+    yield product_subject(Product(a=WrappedNormal((1,)), c=Masking(3, (1,))), "Angles/WrappedNormal×Masking")
+
+
+def _spheres() -> Iterator[Subject]:
+    """Heat kernels of the circle in the plane, and of the globe."""
+    yield heat_subject(SphereHeat(2), "Spheres/globe")
+    yield heat_subject(SphereHeat(1, schedules.EDM(0.02, 5.0, 3.0)), "Spheres/circle")
+
+
 def _product() -> Iterator[Subject]:
     yield product_subject(Product(y=Gaussian((1,)), c=Masking(3, (1,))), "Product/Gaussian×Masking")
     mixed = Product(y=Gaussian((1,), schedules.Linear()), c=Uniform(3, (1,), schedules.LinearBeta()))
@@ -243,6 +262,8 @@ _BUILDERS: dict[str, Callable[[], Iterator[Subject]]] = {
     "bounded_counts": _bounded_counts,
     "matrix_chain": _matrix_chain,
     "counts": _counts,
+    "angles": _angles,
+    "spheres": _spheres,
     "product": _product,
 }
 FAMILIES = {name: _with_energies(build) for name, build in _BUILDERS.items()}

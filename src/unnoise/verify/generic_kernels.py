@@ -27,6 +27,13 @@ TESTS = [wave(k) for k in range(3)]
 
 
 def generic_kernels(subject: Subject) -> Iterator[Row]:
+    yield from kernels_by_laws(subject)
+    name = type(subject.process.state_space).__name__
+    why = f"{name} has no list of states on which a wrong network's own law could be found"
+    yield Place(subject.name).unchecked("bounds of wrong networks", why)
+
+
+def kernels_by_laws(subject: Subject) -> Iterator[Row]:
     process, place, x0 = subject.process, Place(subject.name), map_leaves(lambda v: v[:6], subject.points)
     for s, t in PAIRS:
         yield from _bayes(process, place, x0, s, t)
@@ -38,8 +45,6 @@ def generic_kernels(subject: Subject) -> Iterator[Row]:
         for kind in subject.kinds:
             yield from _reverse(subject, Place(subject.name, kind_name(kind)), x0, kind, t)
     yield from _prior(process, place, x0)
-    why = f"{type(process.state_space).__name__} has no list of states on which a wrong network's own law could be found"
-    yield place.unchecked("bounds of wrong networks", why)
 
 
 def answers(process: Process, name: str) -> bool:

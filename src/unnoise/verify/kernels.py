@@ -6,14 +6,14 @@ from typing import Any
 
 from unnoise.generators.kolmogorov import enumerable
 from unnoise.noise import NoiseSource
-from unnoise.processes import Gaussian, Process, Thinning
+from unnoise.processes import Gaussian, HeatProcess, Process, Thinning
 from unnoise.shapes import AnyState
 from unnoise.spaces import tree_leaves
 from unnoise.tree import batch_size, pick
 from unnoise.verify.count_kernels import count_kernels
 from unnoise.verify.finite_kernels import finite_kernels
 from unnoise.verify.gaussian_kernels import gaussian_kernels
-from unnoise.verify.generic_kernels import generic_kernels
+from unnoise.verify.generic_kernels import generic_kernels, kernels_by_laws
 from unnoise.verify.guard import guarded
 from unnoise.verify.law_matrices import TIGHT
 from unnoise.verify.rows import Place, Row
@@ -40,6 +40,11 @@ def _(process: Thinning, subject: Subject) -> Iterator[Row]:
 @kernels_of.register
 def _(process: Gaussian, subject: Subject) -> Iterator[Row]:
     return gaussian_kernels(subject)
+
+
+@kernels_of.register
+def _(process: HeatProcess, subject: Subject) -> Iterator[Row]:
+    return kernels_by_laws(subject)
 
 
 @guarded("kernels")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from unnoise.noise import NoiseSource
-from unnoise.oracles import CategoricalLeaf, GaussianLeaf, PoissonLeaf
+from unnoise.oracles import CategoricalLeaf, GaussianLeaf, HeatLeaf, PoissonLeaf
 from unnoise.oracles.leaves import Leaf
 from unnoise.predictions import (
     Clean,
@@ -24,12 +24,15 @@ from unnoise.predictions import (
     RawPosterior,
     Remaining,
     Score,
+    TangentScore,
+    UnitScore,
     Velocity,
 )
-from unnoise.processes import FiniteProcess, Gaussian, Process, Thinning
+from unnoise.processes import FiniteProcess, Gaussian, HeatProcess, Process, Thinning
 
 CONTINUOUS_KINDS = (Clean, Noise, Score, Velocity, Flow)
 COUNT_KINDS = (Intensity, CountRatio)  # and Remaining for pure death
+HEAT_KINDS = (UnitScore, TangentScore)
 FINITE_KINDS = (Posterior, RawPosterior, Ratio, Rates)
 
 
@@ -48,6 +51,16 @@ def count_rates(shape: tuple[int, ...]) -> Tensor:
     """Three Poisson rates in general position for each of at most two coordinates."""
     rates = torch.tensor([[0.4, 2.0], [1.5, 0.3], [4.0, 1.2]], dtype=torch.float64)
     return rates[:, : prod(shape)].reshape(3, *shape)
+
+
+def heat_leaf(process: HeatProcess) -> HeatLeaf:
+    """Three heat kernels around points in general position."""
+    space, variances = process.space, torch.tensor([0.15, 0.3, 0.08], dtype=torch.float64)
+    corners = torch.tensor([[-2.5, 0.4, 0.8], [0.3, 2.8, -0.6], [1.5, -1.0, 0.2]], dtype=torch.float64)
+    entries = prod(space.shape)
+    if entries > corners.shape[1]:
+        raise ValueError(f"verification integrates over the space, and {space} is too large: use one or two angles")
+    return HeatLeaf(process.law, space.project(corners[:, :entries].reshape(3, *space.shape)), variances)
 
 
 @dataclass(frozen=True)
@@ -93,3 +106,8 @@ def _(process: Gaussian) -> LeafOracle:
 def _(process: Thinning) -> LeafOracle:
     kinds = (Remaining, *COUNT_KINDS) if process.pure_death else COUNT_KINDS
     return LeafOracle("counts", kinds[:2], lambda source: PoissonLeaf(count_rates(process.space.shape)))
+
+
+@leaf_oracle.register
+def _(process: HeatProcess) -> LeafOracle:
+    return LeafOracle("points", HEAT_KINDS, lambda source: heat_leaf(process))

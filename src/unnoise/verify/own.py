@@ -10,12 +10,18 @@ from unnoise.verify.own_sampler import sampler_rows
 from unnoise.verify.own_times import times_rows
 from unnoise.verify.own_weighting import weighting_rows
 from unnoise.verify.rows import Row
-from unnoise.verify.run import checks, user_subject
+from unnoise.verify.run import checks, load_process
 from unnoise.verify.schedules import schedule_rows
+from unnoise.verify.simulated_paths import simulated_rows
+from unnoise.verify.subjects import subject_of
 
 
 def process_rows(path: str, thorough: bool = False) -> Iterator[Row]:
-    subject = user_subject(path)
+    process = load_process(path)
+    if process.by_paths:
+        yield from simulated_rows(process, path)
+        return
+    subject = subject_of(process, path)
     yield from checks(subject, thorough)
     yield from own_process_checks(subject)
 

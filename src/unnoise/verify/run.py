@@ -15,7 +15,7 @@ from unnoise.verify.load import load
 from unnoise.verify.matrix_chains import matrix_chain_checks
 from unnoise.verify.recall import Recalled
 from unnoise.verify.rows import Row
-from unnoise.verify.subjects import Subject, subject_of
+from unnoise.verify.subjects import Subject
 from unnoise.verify.variance_bounds import variance_checks
 
 POINTS = 10  # data points of a mixture in a quick run; a thorough one takes 50
@@ -63,7 +63,3 @@ def subjects(only: str | None = None, brief: bool = False) -> list[Subject]:
 def load_process(path: str) -> Process:
     """`package.module:name`, where the name is a process, or a class or function that makes one."""
     return load(path, "process", Process)
-
-
-def user_subject(path: str) -> Subject:
-    return subject_of(load_process(path), path)

@@ -36,7 +36,7 @@ from unnoise.predictions import (
     Score,
     Transition,
 )
-from unnoise.processes import Chain, FiniteProcess, Gaussian, Process, Product, Thinning
+from unnoise.processes import Chain, FiniteProcess, Gaussian, HeatProcess, Process, Product, Thinning
 from unnoise.shapes import AnyState, Tree
 from unnoise.spaces import Finite
 from unnoise.verify.guard import Check
@@ -44,7 +44,9 @@ from unnoise.verify.leaf_oracles import (
     CONTINUOUS_KINDS,
     COUNT_KINDS,
     FINITE_KINDS,
+    HEAT_KINDS,
     count_rates,
+    heat_leaf,
     leaf_oracle,
     mixture_components,
 )
@@ -127,6 +129,19 @@ def count_subject(process: Thinning, name: str, oracle: Oracle | None = None) ->
     return Subject(name, process, oracle, kinds, None, points, cutoffs, 96)
 
 
+def heat_subject(process: HeatProcess, name: str) -> Subject:
+    """A mixture of three heat kernels on a closed space of one or two dimensions."""
+    dimension = process.space.dimension
+    if dimension > 2:
+        raise ValueError(
+            f"{process.space}: verification integrates over the space, so build the process on one or two angles"
+        )
+    oracle = Components(process, torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64), heat_leaf(process))
+    points = oracle.draw(NoiseSource(1, 20 if dimension == 1 else 2))
+    kinds, nodes = (HEAT_KINDS, 96) if dimension == 1 else (HEAT_KINDS[:1], 40)
+    return Subject(name, process, oracle, kinds, None, points, (1e-2, 0.1), nodes)
+
+
 def product_subject(process: Product, name: str) -> Subject:
     """A conditional Gaussian x categorical law, on a product of one leaf of each kind; else three components."""
     leaves = process.leaves
@@ -199,6 +214,11 @@ def _(process: Product, name: str) -> Subject:
 @subject_of.register
 def _(process: Thinning, name: str) -> Subject:
     return with_energy(count_subject(process, name))
+
+
+@subject_of.register
+def _(process: HeatProcess, name: str) -> Subject:
+    return with_energy(heat_subject(process, name))
 
 
 @subject_of.register

@@ -16,6 +16,7 @@ from unnoise.predictions import (
     CountRatio,
     Energy,
     FinitePrediction,
+    HeatPrediction,
     Prediction,
     ProductPrediction,
     Rates,
@@ -85,6 +86,14 @@ def _(prediction: ProductPrediction, model: Perturbed, x_t: Tree, source: NoiseS
 
 @perturb.register
 def _(prediction: ContinuousPrediction, model: Perturbed, x_t: Tree, source: NoiseSource) -> Prediction:
+    phase, value = source.at("phase").uniform().item() * 6, prediction.value
+    wave = torch.sin(2 * prediction.x_t + 3 * _rows(prediction.t, value) + phase)
+    return with_value(prediction, value + model.scale * wave)
+
+
+@perturb.register
+def _(prediction: HeatPrediction, model: Perturbed, x_t: Tree, source: NoiseSource) -> Prediction:
+    """A wave of the state as it lies in the space around it, without its part across."""
     phase, value = source.at("phase").uniform().item() * 6, prediction.value
     wave = torch.sin(2 * prediction.x_t + 3 * _rows(prediction.t, value) + phase)
     return with_value(prediction, value + model.scale * wave)

@@ -1,0 +1,25 @@
+"""The score that a velocity of the probability flow tells: an open function of the process."""
+
+from functools import singledispatch
+
+from torch import Tensor
+
+from unnoise.predictions.continuous import Flow, Score
+from unnoise.processes import Gaussian, HeatProcess, Process
+
+
+@singledispatch
+def score_of_flow(process: Process, x: Tensor, velocity: Tensor, t: Tensor) -> Tensor:
+    """grad log q_t(x) where the flow has this velocity."""
+    name = type(process).__name__
+    raise TypeError(f"no flow of {name} tells its score: write unnoise.predictions.score_of_flow.register({name})")
+
+
+@score_of_flow.register(Gaussian)
+def _(process: Gaussian, x: Tensor, velocity: Tensor, t: Tensor) -> Tensor:
+    return Flow(velocity, process, x, t).to(Score).value
+
+
+@score_of_flow.register(HeatProcess)
+def _(process: HeatProcess, x: Tensor, velocity: Tensor, t: Tensor) -> Tensor:
+    return -2 * velocity / process.local(x, t).diffusion  # type: ignore[operator]

@@ -1,0 +1,42 @@
+"""Bounds of wrong networks on closed spaces: exp(-bound) is at most a density, so its integral is at most 1.
+
+The integral over the data is by the space's own nodes, that over x_t by the process's, and that over time by quadrature:
+nothing is drawn, so the inequality is checked to rounding.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from unnoise.objectives import Quadrature, bound
+from unnoise.processes import HeatProcess
+from unnoise.verify.guard import guarded
+from unnoise.verify.rows import Place, Row
+from unnoise.verify.subjects import Subject, kind_name
+from unnoise.verify.wrong import Perturbed
+
+NODES, TIMES = 24, 40  # of the data, and of time: the integrands are smooth in both
+
+
+def heat_inequalities(process: HeatProcess, subject: Subject, networks: int) -> Iterator[Row]:
+    """Small errors on the first half of the networks, large ones on the rest."""
+    if process.space.dimension > 1:
+        why = f"an integral over {process.space}, of integrals over it, takes too long here"
+        yield Place(subject.name).unchecked("bounds of wrong networks", why)
+        return
+    data, weights = process.space.nodes(NODES)
+    for kind in subject.kinds:
+        place = Place(subject.name, kind_name(kind), "bound, continuous time")
+        yield from _inequalities(subject, place, kind, data, weights, networks)
+
+
+@guarded("bounds of wrong networks")
+def _inequalities(subject: Subject, place: Place, kind: Any, data, weights, networks: int) -> Iterator[Row]:
+    for i in range(networks):
+        scale = 0.1 if i < networks / 2 else 1.5
+        model = Perturbed(subject.oracle.predicting(kind), scale, 100 + i)
+        ours = bound(model, data, exact=True, times=Quadrature(TIMES), cutoff=0.1).total
+        mass = (weights * (-ours).exp()).sum()
+        which = f"noise {scale:g}, network {i}"
+        yield place.at_most(f"integral of exp(-bound) <= 1, {which}", 1.0, mass, 1e-6)
+        if scale < 1:
+            yield place.at_most(f"integral of exp(-bound) > 0.1, {which}", mass, 0.1)
