@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from unnoise.data.arrays import IDX_TYPES, Array, idx, is_idx, load
+from unnoise.data.array_files import IDX_TYPES, idx, is_idx, load
+from unnoise.data.arrays import Array
 from unnoise.data.base import BadData
 from unnoise.processes import Masking
 

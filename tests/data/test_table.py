@@ -517,8 +517,9 @@ def test_gaps_in_typed_files(tmp_path):
     holes.to_parquet(tmp_path / "g.parquet")
     y, fixed = table.gaps(tmp_path / "g.parquet")
     assert {name: (~known).sum(0).tolist() for name, known in fixed.items()} == {
-        "categories": [1, 1, 1],
+        "categories": [1, 1],
         "t": [1],
+        "n": [1],
         "day": [1],
     }
     torch.testing.assert_close(y["t"][fixed["t"]], x["t"][:8][fixed["t"]], atol=1e-2, rtol=0)
@@ -675,6 +676,24 @@ def test_values_with_few_rows_each_are_numbers(tmp_path):
     for values, rows, kind in ((10, 60, "ordinal"), (20, 60, "number"), (20, 1990, "number"), (20, 2000, "ordinal")):
         some = {"v": [f"{i % values + 0.5}" for i in range(rows)]}
         assert Table.fit(_save(tmp_path / "u.csv", some))[0].columns[0].kind == kind
+    for values, rows, kind in ((3, 200, "ordinal"), (4, 200, "number"), (4, 99, "ordinal"), (4, 400, "ordinal")):
+        some = {"v": [f"{i % values + 0.5}" for i in range(rows)]}
+        assert Table.fit(_save(tmp_path / "u.csv", some))[0].columns[0].kind == kind
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "kind", "atoms"),
+    [
+        (6, 0.4, "number", ()),
+        (6, 0.6, "ordinal", None),  # half of the rows: a category
+        (15, 0.6, "number", ()),
+    ],
+)
+def test_a_number_of_half_the_rows(tmp_path, values, share, kind, atoms):
+    texts = ["0.5" if i < share * 300 else f"{i % (values - 1) + 1.5}" for i in range(300)]
+    (column,) = Table.fit(_save(tmp_path / "t.csv", {"v": texts}))[0].columns
+    assert len(set(texts)) == values and column.kind == kind
+    assert column.scores is None if atoms is None else column.texts == atoms
 
 
 # -- gaps -------------------------------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ def test_unet_of_wrong_kind_is_refused():
         SmallUNetConfig(shape=(4,))
     with pytest.raises(ValueError, match="for categories"):
         unet(shape=(4, 4)).features(torch.randn(2, 4, 4), T)
-    with pytest.raises(ValueError, match="choose 'number' or 'count'"):
+    with pytest.raises(ValueError, match="choose 'number', 'count' or 'angle'"):
         MLPConfig(shape=(4,), kind="letter")
 
 

@@ -260,3 +260,26 @@ def test_a_network_by_name():
         default_network(PROCESSES["vector"](), "tiny", name="GPT")
     with pytest.raises(ValueError, match="SmallUNet does not say what it needs to know of a process: register"):
         default_network(PROCESSES["vector"](), "tiny", name="SmallUNet")
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (4, 4)])
+def test_angles_are_seen_by_their_waves(shape):
+    """An angle and the same a turn later are one: by the network of angles, and of a table beside numbers."""
+    alone = un.WrappedNormal(shape)
+    table = un.Product(a=alone, y=un.Gaussian((1,)))
+    x, t = 3 * torch.rand(5, *shape).double() - 1.5, torch.rand(5).double()
+    for process, state in ((alone, x), (table, {"a": x, "y": torch.rand(5, 1).double()})):
+        network = default_network(process, "tiny", seed=0).double()
+        for parameter in network.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+        turned = x + 2 * torch.pi if process is alone else {**state, "a": x + 2 * torch.pi}
+        first, second = network(state, t), network(turned, t)
+        ours, same = (v if process is alone else v["a"] for v in (first, second))
+        assert ours.shape == x.shape and torch.allclose(ours, same, atol=1e-9) and float(ours.detach().abs().max()) > 1e-3
+
+
+def test_angles_without_waves_are_refused():
+    with pytest.raises(ValueError, match="an angle is seen by its waves"):
+        default_network(un.WrappedNormal((1,)), "tiny", frequencies=0)
+    with pytest.raises(ValueError, match="an angle is seen by its waves"):
+        default_network(un.Product(a=un.WrappedNormal((1,)), c=un.Masking(2)), "tiny", frequencies=0)

@@ -1,11 +1,13 @@
 """What a network starts from: the exact denoiser of the linear law, against linear algebra row by row and the oracles."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
 
 import unnoise as un
+from unnoise.networks.label_law import LabelLaw
 from unnoise.networks.linear_law import LinearLaw, can_fit, fit_linear_law
 from unnoise.networks.start import LinearStart
 
@@ -64,11 +66,44 @@ def test_times_of_their_own():
         assert torch.allclose(torch.cat([found["a"][i], found["b"][i]]), velocity, atol=1e-10)
 
 
+def classes_of(sizes, count=3, seed=4):
+    g = torch.Generator().manual_seed(seed)
+    given = [torch.rand(count, size, dtype=F64, generator=g).pow(3).log().log_softmax(1) for size in sizes]
+    return LabelLaw(torch.rand(count, dtype=F64, generator=g).log_softmax(0), torch.cat(given, 1))
+
+
+def test_labels_given_labels():
+    """Any masked ones given any revealed ones, by summing over all tables of labels."""
+    sizes = (2, 3, 2)
+    law = replace(law_of(sizes, 0), covariance=torch.zeros(0, 0, dtype=F64), labels=classes_of(sizes))
+    process = un.Masking(list(sizes))
+    states = torch.tensor(list(product(*(range(size) for size in sizes))))
+    marks = torch.cat(
+        [torch.nn.functional.one_hot(own, size) for own, size in zip(states.T, sizes, strict=True)], 1
+    ).double()
+    joint = law.labels.log_prob(marks).exp()
+    assert torch.allclose(joint.sum(), torch.ones((), dtype=F64))
+    for hidden in ([0], [1], [0, 2], [0, 1, 2]):
+        x = states.clone()
+        x[:, hidden] = max(sizes)
+        found = LinearStart(process, law)(torch.zeros(len(x), 3, 3, dtype=F64), x, torch.full((len(x),), 0.5, dtype=F64))
+        shown = [j for j in range(3) if j not in hidden]
+        same = (states[:, None, shown] == states[None, :, shown]).all(-1)
+        for j in hidden:
+            exact = torch.stack([(same * joint * (states[:, j] == a)).sum(1) for a in range(sizes[j])], 1)
+            assert torch.allclose(found[:, j, : sizes[j]].softmax(-1), exact / exact.sum(1, keepdim=True), atol=1e-12)
+            if hidden == [j]:
+                others = law.labels.log_given_others(marks, sizes).split(list(sizes), 1)[j]
+                assert torch.allclose(others.exp(), exact / exact.sum(1, keepdim=True), atol=1e-12)
+
+
 @pytest.mark.parametrize("sure", [1.0, 0.3])
-def test_label_given_numbers(sure):
+@pytest.mark.parametrize("classes", [False, True])
+def test_label_given_numbers(sure, classes):
     """The logits of a masked label of two, another one revealed, are Bayes' rule, with a power of the evidence."""
     sizes = (4, 2)
     law, n = replace(law_of(sizes), sure=torch.tensor([1.0, sure], dtype=F64)), 80
+    law = replace(law, labels=classes_of(sizes) if classes else None)
     process, source = un.Product(z=un.Gaussian((3,)), c=un.Masking(list(sizes))), un.NoiseSource(3, n)
     known = source.at("known").uniform().mul(sizes[0]).long()
     x = {"z": source.at("z").normal((3,)), "c": torch.stack([known, torch.full((n,), max(sizes))], 1)}
@@ -82,7 +117,8 @@ def test_label_given_numbers(sure):
     for a in range(sizes[1]):
         mean = alpha[:, None] * (law.mean + law.effects[known] + law.effects[sizes[0] + a])
         normal = torch.distributions.MultivariateNormal(mean, noised)
-        each.append(law.log_shares[sizes[0] + a] + sure * normal.log_prob(x["z"]))
+        marks = torch.nn.functional.one_hot(torch.stack([known, torch.full((n,), sizes[0] + a)], 1), sum(sizes)).sum(1)
+        each.append(law.label_law().log_prob(marks.double()) + sure * normal.log_prob(x["z"]))
     assert torch.allclose(found, torch.stack(each, 1).log_softmax(-1), atol=1e-8)
 
 

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+from unnoise.data.clock_times import ClockTimes
 from unnoise.data.scales import Dates, Decimals, LongIntegers
 from unnoise.data.written_dates import WrittenDates
 from unnoise.data.written_numbers import WrittenNumbers
 
-Scale = Decimals | LongIntegers | WrittenNumbers | Dates | WrittenDates
-SCALES: dict[str, Any] = {scale.__name__: scale for scale in (Decimals, LongIntegers, WrittenNumbers, Dates, WrittenDates)}
+Scale = Decimals | LongIntegers | WrittenNumbers | Dates | WrittenDates | ClockTimes
+_ALL = (Decimals, LongIntegers, WrittenNumbers, Dates, WrittenDates, ClockTimes)
+SCALES: dict[str, Any] = {scale.__name__: scale for scale in _ALL}
 
 
 def scale_to_json(scale: Scale | None) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Arrays of numbers: .npy, .npz, the IDX format, small images.
+"""Arrays of numbers, small images among them; their files are `array_files`.
 
 The first axis counts examples.  Floats are numbers; they are centred and scaled, a table of vectors coordinate by
 coordinate, images (two axes or more) as a whole.  Small integers are levels: as numbers, each level is a bin of width
@@ -13,11 +13,8 @@ was for a while, as Gaussian noise does.
 """
 
 import io
-import struct
-import zipfile
-import zlib
 from dataclasses import asdict, dataclass, field
-from math import atan, pi, prod
+from math import atan, pi
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unnoise.data.array_files import check_array, is_idx, named, packed, written_as
 from unnoise.data.base import BY_CONTENT, BY_NAME, NO, BadData, Bins, Format, Line
-from unnoise.data.files import read_bytes, suffix_of, write_bytes
+from unnoise.data.files import suffix_of, write_bytes
 from unnoise.data.reading import Reading
 from unnoise.data.registry import register_format
 from unnoise.data.series import series_axis
@@ -37,7 +35,6 @@ from unnoise.processes import Gaussian, Masking, Process, RateMatrix, rate_matri
 from unnoise.schedules import Cosine
 from unnoise.shapes import Tree
 
-IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 LEVELS = 256  # distinct integers of an array that counts as levels
 MANY = 3  # levels that are noised as ordinals unless told otherwise
 NOISES = {"ordinal": "steps to neighbouring levels, cosine schedule", "masking": "Masking"}
@@ -326,7 +323,7 @@ class Array(Format):
 
     def check_out(self, path: Path) -> None:
         super().check_out(path)
-        if _written_as(path) == ".png":
+        if written_as(path) == ".png":
             picture(np.zeros((1, *self.shape), self.dtype), self)
 
     def write(self, x: Tree, path: Path) -> None:
@@ -342,19 +339,8 @@ class Array(Format):
         return np.where(known, as_type(np.where(known, values, 0), np.dtype(self.dtype)), self.values(x))
 
     def _write(self, values: np.ndarray, path: Path) -> None:
-        suffix, buffer = _written_as(path), io.BytesIO()
-        if suffix == ".png":
-            buffer.write(picture(values, self))
-        elif suffix == ".npz":
-            with zipfile.ZipFile(buffer, "w") as archive, archive.open(f"{self.array or 'samples'}.npy", "w") as member:
-                np.save(member, values)  # np.savez takes no array of the name "file"
-        elif suffix == ".idx":
-            code = idx_code(values)
-            buffer.write(struct.pack(">HBB", 0, code, values.ndim) + struct.pack(f">{values.ndim}I", *values.shape))
-            buffer.write(values.astype(IDX_TYPES[code]).tobytes())
-        else:
-            np.save(buffer, values)
-        write_bytes(path, buffer.getvalue())
+        suffix = written_as(path)
+        write_bytes(path, picture(values, self) if suffix == ".png" else packed(values, suffix, self.array or "samples"))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -364,40 +350,6 @@ class Array(Format):
         return cls(**data)
 
 
-def load(path: Path) -> np.ndarray:
-    """The array of a file, examples first."""
-    return named(path)[0]
-
-
-def named(path: Path, wanted: str | None = None) -> tuple[np.ndarray, str | None, list[str]]:
-    """The array of a file, its name in an .npz file, and the others there: the wanted one, else the largest."""
-    data, suffix = read_bytes(path), suffix_of(path)
-    name, others = None, []
-    try:
-        if suffix == ".npz":
-            archive = np.load(io.BytesIO(data), allow_pickle=False)
-            name = wanted if wanted in archive.files else max(archive.files, key=lambda n: np.size(archive[n]))
-            values, others = np.asarray(archive[name]), [n for n in archive.files if n != name]
-        elif data[:6] == b"\x93NUMPY":
-            values = np.load(io.BytesIO(data), allow_pickle=False)
-        else:
-            values = idx(data)
-    except (ValueError, EOFError, KeyError, struct.error, OSError, zipfile.BadZipFile, zlib.error) as error:
-        raise BadData(f"{path}: is no array that can be read ({error})") from error
-    check_array(values, str(path))
-    return values, name, others
-
-
-def check_array(values: np.ndarray, where: str) -> None:
-    """That these are numbers, examples first."""
-    if values.dtype.kind == "c":
-        raise BadData(f"{where}: holds {values.dtype}: pass real and imaginary parts as entries of their own")
-    if values.dtype.kind not in "biuf":
-        raise BadData(f"{where}: holds {values.dtype}, not numbers")
-    if values.ndim == 0 or not values.size:
-        raise BadData(f"{where}: the array has shape {values.shape}; expected examples along the first axis")
-
-
 def as_type(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Numbers in another type: the nearest that it has."""
     if dtype.kind in "iu" and values.dtype.kind == "f":
@@ -405,41 +357,6 @@ def as_type(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
         high = np.float64(limits.max)  # of 64 bits: rounded up, and one too high
         values = np.clip(np.rint(values), limits.min, high if int(high) <= limits.max else np.nextafter(high, 0))
     return values.astype(dtype)
-
-
-def is_idx(path: Path) -> bool:
-    head = read_bytes(path)[:4]
-    return len(head) == 4 and head[:2] == b"\x00\x00" and head[2] in IDX_TYPES and 1 <= head[3] <= 4
-
-
-def idx(data: bytes) -> np.ndarray:
-    zero, code, axes = struct.unpack(">HBB", data[:4])
-    if zero or code not in IDX_TYPES:
-        raise ValueError("neither .npy nor IDX")
-    shape = struct.unpack(f">{axes}I", data[4 : 4 + 4 * axes])
-    values = np.frombuffer(data, IDX_TYPES[code], offset=4 + 4 * axes)
-    if values.size != prod(shape):
-        raise ValueError(f"{values.size} numbers for the shape {shape}")
-    return values.reshape(shape).astype(values.dtype.newbyteorder("="))
-
-
-def idx_code(values: np.ndarray) -> int:
-    """The type of an IDX file for these numbers: their own, else the smallest that holds them all."""
-    kinds = "f" if values.dtype.kind == "f" else "iu"
-    types = {code: np.dtype(name) for code, name in IDX_TYPES.items()}
-    own = [code for code, dtype in types.items() if dtype.newbyteorder("=") == values.dtype]
-    held = [code for code, dtype in types.items() if dtype.kind in kinds and (values.astype(dtype) == values).all()]
-    if not own + held:
-        raise BadData(f"an IDX file has no type for {values.min()} ... {values.max()}: write them as .npy")
-    return (own + held)[0]
-
-
-def _written_as(path: Path) -> str:
-    """The suffix of the form that a name asks for."""
-    suffix = ".idx" if path.name.endswith("ubyte") else suffix_of(path).replace(".ubyte", ".idx")
-    if suffix not in (".npy", ".npz", ".idx", ".png"):
-        raise BadData(f"{path}: an array is written as .npy, .npz, .idx or .ubyte, images also as .png: rename it")
-    return suffix
 
 
 def picture(values: np.ndarray, array: Array) -> bytes:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from unnoise.data.any_scale import Scale
+from unnoise.data.around import PERIODS, SLACK, Around
 from unnoise.data.columns import MISSING, TRUTH, Column, Texts
 from unnoise.data.left_out import LeftOut, maker_of
 from unnoise.data.private import private_form, private_number, private_words, running
@@ -13,9 +14,10 @@ from unnoise.data.quantiles import Quantiles
 from unnoise.data.text_scales import REMEDY, is_marker, scale_of
 from unnoise.data.wishes import LEFT_OUT, Evidence, Wish
 
-LEVELS = 10  # at most so many distinct numbers are ordinal categories
-FEW = 256  # and at most so many where each of them has
+FEW = 256  # at most so many distinct numbers are ordinal categories where each of them has
 ROWS_EACH = 100  # rows on average: with fewer, numbers learn from their neighbours what categories cannot
+LEVELS = 3  # so many are categories in any case, and where there is little to learn,
+SMALL, HALF, SMALL_LEVELS = 100, 0.5, 10  # in fewer rows or beside a number that holds half of them, so many
 MANY = 65_536  # no column has more categories
 ATOM = 0.02  # share of rows from which a single number is a category of its own, where it holds
 ATOM_ROWS, ATOM_EXCESS = 15, 5  # so many rows, and so many times as many as the numbers of the column on average
@@ -43,6 +45,8 @@ def column_kind(values: Texts, wish: Any = None, evidence: Evidence | None = Non
         return beside
     if scale is None:
         return _words(kept, wished.kind, wished.order, known)
+    if wished.kind == "angle":
+        return _angles(kept, wished.period, scale, known)
     column = _numbers(kept, wished.kind, scale, known | {"scale": scale})
     return replace(column, note=note or ("" if wished.form else scale.note))
 
@@ -108,7 +112,9 @@ def _numbers(values: Texts, kind: str | None, scale: Scale, known: dict[str, Any
     if kind == "count" and not whole:
         bad = int(np.flatnonzero((numbers < 0) | (numbers != np.floor(numbers)))[0])
         raise values.error("is no count, 0, 1, 2, ...: use kind number", int(commonest[bad]))
-    most = LEVELS if len(numbers) * ROWS_EACH > int(seen.sum()) else FEW
+    rows = int(seen.sum())
+    small = rows < SMALL or int(seen.max()) >= HALF * rows
+    most = FEW if len(numbers) * ROWS_EACH <= rows else SMALL_LEVELS if small else LEVELS
     few = kind in (None, "date") and len(numbers) <= most
     if kind == "ordinal" or few or len(numbers) == 1:
         if len(numbers) > MANY:
@@ -125,3 +131,22 @@ def _numbers(values: Texts, kind: str | None, scale: Scale, known: dict[str, Any
     known["scale"] = scale.on_grid(others)
     quantiles = Quantiles.fit(numbers[~atom].repeat(seen[~atom]))
     return Column(kind=label, texts=atoms, scores=quantiles, **known)
+
+
+def _angles(values: Texts, period: float | None, scale: Scale, known: dict[str, Any]) -> Column:
+    """Numbers with a period: that which was said, a day for times of day, else radians."""
+    x, note = scale.parse(values.distinct), ""
+    clock = scale.noun == "time of day"
+    period = period or PERIODS["hours" if clock else "radians"]
+    least, most = float(x.min()), float(x.max())
+    if most - least > period * (1 + SLACK):
+        likely = ": they look like degrees" if most - least <= 360 and period < 7 else ""
+        raise values.error(
+            f"has numbers from {least:g} to {most:g}, more than once around the period {period:.6g}{likely}: say "
+            f"{{kind: angle, period: degrees}}, or another period ({', '.join(PERIODS)}, or a number)"
+        )
+    few = most - least <= PERIODS["radians"] * (1 + SLACK) and bool((x != np.round(x)).any())
+    if few and period >= 24 and not clock and len(x) > LEVELS:
+        note = "all its numbers lie within 2 pi of each other: if they are radians, say period: radians"
+    known |= {"scale": scale.on_grid(values.distinct), "scores": Around.fit(x, period), "note": note}
+    return Column(kind="angle", texts=(), **known)

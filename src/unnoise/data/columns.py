@@ -1,9 +1,9 @@
 """Column kinds: how the texts of one column become categories or scores, and come back as the same texts.
 
-A column is read as text, so that it can be written as it was: decimals, date formats, `True` or `true`.  A `Scale` says how
-texts are numbers.  A discrete column lists its texts in order and a state is an index of that list; a continuous one holds a
-map of numbers to scores, `Quantiles` or `Straight`, and beside it the texts of its atoms, the single values that hold a good
-share of the rows.  Its states are:
+A column is read as text, so that it can be written as it was: decimals, date formats, `True` or `true`.  A `Scale` says
+how texts are numbers.  A discrete column lists its texts in order and a state is an index of that list; a continuous one
+holds a map of numbers to scores, `Quantiles` or `Straight`, or to angles, `Around`, and beside it the texts of its atoms,
+the single values that hold a good share of the rows.  Its states are:
 
     0 ... len(texts)-1     the value texts[state]
     then                   missing, where a value was missing
@@ -13,12 +13,14 @@ share of the rows.  Its states are:
 import warnings
 from dataclasses import dataclass
 from decimal import Decimal
+from math import pi
 from textwrap import shorten
 from typing import Any
 
 import numpy as np
 
 from unnoise.data.any_scale import Scale, scale_from_json, scale_to_json
+from unnoise.data.around import Around
 from unnoise.data.base import BadData
 from unnoise.data.quantiles import Quantiles
 from unnoise.data.scales import Decimals
@@ -75,13 +77,18 @@ class Column:
     missing: str | None = None  # how a missing value is written; None where none was missing
     blanks: tuple[str, ...] = MISSING  # texts that stand for a missing value
     scale: Scale | None = None  # None where the texts are words
-    scores: Quantiles | Straight | None = None  # of the numbers of a continuous column
+    scores: Quantiles | Straight | Around | None = None  # of the numbers of a continuous column
     note: str = ""  # what is unclear about it
 
     @property
     def size(self) -> int:
         """How many states it has."""
         return len(self.texts) + (self.missing is not None) + (self.scores is not None)
+
+    @property
+    def closed(self) -> bool:
+        """Whether its numbers begin again after a period."""
+        return isinstance(self.scores, Around)
 
     @property
     def choices(self) -> str:
@@ -91,7 +98,8 @@ class Column:
             head = ", ".join(repr(text) for text in self.texts[:12])
             return f"{head}, ... ({len(self.texts)} in all)" if len(self.texts) > 12 else head
         ends = (self.scale or Decimals(0, None)).write(self.scores.values[[0, -1]])
-        return f"{ends[0]} ... {ends[1]}"
+        around = f", around {self.scores.period:.6g}" if isinstance(self.scores, Around) else ""
+        return f"{ends[0]} ... {ends[1]}{around}"
 
     @property
     def form(self) -> str:
@@ -142,7 +150,8 @@ class Column:
         if self.scores is None:
             return state, None
         noise = NoiseSource(SEED, len(state)).at(self.name)
-        score = noise.at("fill").normal().numpy().copy()  # rows without a number of their own: read by no one
+        fill = noise.at("fill")  # rows without a number of their own: read by no one
+        score = (2 * pi * fill.uniform() - pi if self.closed else fill.normal()).numpy().copy()
         own = state == self.size - 1
         spread = noise.at("place").uniform().numpy()[own] if place is None else place
         score[own] = self.scores.encode(numbers[values.index[own]], spread)
@@ -184,14 +193,17 @@ class Column:
         data: dict[str, Any] = {"name": self.name, "kind": self.kind, "texts": list(self.texts), "missing": self.missing}
         data |= {"blanks": list(self.blanks), "quantiles": None, "scale": scale_to_json(self.scale), "note": self.note}
         if self.scores is not None:
-            data["straight" if isinstance(self.scores, Straight) else "quantiles"] = self.scores.to_json()
+            name = {Straight: "straight", Around: "around"}.get(type(self.scores), "quantiles")
+            data[name] = self.scores.to_json()
         return data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Column":
         lists = {"texts": tuple(data["texts"]), "blanks": tuple(data["blanks"])}
-        known = {name: value for name, value in data.items() if name not in ("quantiles", "straight")}
-        scores: Quantiles | Straight | None = data["quantiles"] and Quantiles.from_json(data["quantiles"])
+        known = {name: value for name, value in data.items() if name not in ("quantiles", "straight", "around")}
+        scores: Quantiles | Straight | Around | None = data["quantiles"] and Quantiles.from_json(data["quantiles"])
         if "straight" in data:
             scores = Straight.from_json(data["straight"])
+        if "around" in data:
+            scores = Around.from_json(data["around"])
         return cls(**{**known, **lists, "scale": scale_from_json(data["scale"]), "scores": scores})

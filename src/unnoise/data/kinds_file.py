@@ -2,6 +2,7 @@
 
 import json
 
+from unnoise.data.around import PERIODS, Around
 from unnoise.data.columns import MISSING, Column
 from unnoise.data.left_out import LeftOut
 from unnoise.data.wishes import FORMS, KINDS, LEFT_OUT
@@ -13,7 +14,9 @@ HEAD = f"""\
 # kinds: {", ".join(KINDS)}
 # beside the model: {", ".join(LEFT_OUT)}; identifiers are made anew in samples, private ones and texts are empty
 # drop: not even in samples
-# more: {{kind: ordinal, order: [low, high]}}, {{kind: number, missing: [-9]}}, {{kind: date, form: day first}}
+# more: {{kind: ordinal, order: [low, high]}}, {{kind: number, missing: [-9]}}, {{kind: date, form: day first}},
+#   {{kind: angle, period: 24}}
+# periods: a number, or {", ".join(PERIODS)}
 # forms: {", ".join(FORMS)}
 """
 
@@ -41,6 +44,9 @@ def _line(column: Column | LeftOut) -> str:
         more.append(f"missing: {json.dumps(extra, ensure_ascii=False)}")
     if form := _form(column):
         more.append(f"form: {form}")
+    if isinstance(column.scores, Around):
+        period = column.scores.period
+        more.append(f"period: {next((name for name, p in PERIODS.items() if p == period), repr(period))}")
     said = " ".join(column.choices.split())
     return f"{name}: {'{' + ', '.join(more) + '}' if more[1:] else kind}  # {said[:80]}"
 

@@ -10,6 +10,7 @@ from unnoise.paths import BadData
 
 Symbols = Literal["characters", "bytes", "tokens", "smiles"]
 AMINO_ACIDS = set("ACDEFGHIKLMNPQRSTVWYBZXUOJ*-")
+END = "<end>"  # a symbol of its own
 TEXTS, FASTA = (".txt", ".text", ".md"), (".fa", ".fasta", ".fna", ".faa")
 
 

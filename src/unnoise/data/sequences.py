@@ -9,7 +9,6 @@ masking unless uniform noise is asked for.
 import csv
 import io
 import re
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unnoise.data import sequence_gaps
 from unnoise.data.base import BY_BOTH, BY_CONTENT, BY_NAME, NO, BadData, Format, Line
 from unnoise.data.end_symbol import EndBarred
-from unnoise.data.files import read_bytes, read_text, separator_of, suffix_of, without_blanks, write_bytes
-from unnoise.data.filled_text import by_run, by_symbol
+from unnoise.data.files import read_bytes, suffix_of, write_bytes
 from unnoise.data.reading import Reading
 from unnoise.data.registry import register_format
 from unnoise.data.sequence_files import (
+    END,
     FASTA,
     TEXTS,
     Symbols,
@@ -36,10 +36,9 @@ from unnoise.data.sequence_files import (
 from unnoise.data.training_defaults import muon
 from unnoise.denoiser import Denoiser
 from unnoise.processes import Masking, Process, Uniform
-from unnoise.shapes import Bool, Int
+from unnoise.shapes import Int
 
 NOISES: dict[str, type[Process]] = {"masking": Masking, "uniform": Uniform}
-END = "<end>"
 LENGTH = 256  # of a window, unless told
 LONGEST = 1024  # of a padded sequence, unless told
 CHARACTERS = 512  # distinct ones of a text that is read as characters; more are read as bytes
@@ -174,7 +173,7 @@ class Sequences(Format):
             self.cut = sum(len(piece) > self.length for piece in split)
         else:
             self.length = length or min(LENGTH, longest)
-        states = self._states(split, path)
+        states = self.states(split, path)
         if not len(states):
             raise BadData(f"{path}: {longest} symbols are fewer than one window of {self.length}: pass a smaller --length")
         return states
@@ -217,46 +216,30 @@ class Sequences(Format):
         return denoiser
 
     def encode(self, path: Path) -> Tensor:
-        return self._states(self._split_all(pieces_of(path, self.form, self.symbols)[1], path), path)
+        return self.states(self._split_all(pieces_of(path, self.form, self.symbols)[1], path), path)
 
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tensor, Tensor]:
         """A mark, `_` unless told, stands for each symbol to be filled.  Sequences of windows have a row each, of any
         length; after the end of a short one stands the number after the last symbol, and counts as known."""
         mark = self.checked_mark(mark)
-        return self._gaps(self._split_all(pieces_of(path, self.form, self.symbols, mark)[1], path, mark), mark, path)
-
-    def _gaps(self, split: list[list[str]], mark: str, path: Path | str) -> tuple[Tensor, Tensor]:
-        for n, size in enumerate(map(len, split), 1):
-            if self.padded and size > self.length:
-                raise BadData(
-                    f"{path}: sequence {n} has {size} symbols, the model's have up to {self.length}: cut it, "
-                    f"or train in windows, --no-padded"
-                )
-        if self.padded:
-            x = self._states(split, path, mark)
-            return x, x != len(self.alphabet)
-        coded = [torch.tensor(row, dtype=torch.int64) for row in self._coded(split, path, mark)]
-        x = torch.nn.utils.rnn.pad_sequence(coded, batch_first=True, padding_value=len(self.alphabet))
-        past = torch.arange(x.shape[1]) >= torch.tensor([len(row) for row in coded]).unsqueeze(1)
-        return x, (x != len(self.alphabet)) | past
+        return sequence_gaps.gaps_of(
+            self, self._split_all(pieces_of(path, self.form, self.symbols, mark)[1], path, mark), mark, path
+        )
 
     def encode_texts(self, texts: list[str] | str, where: str = "the texts") -> Tensor:
         """The states of strings: of every one, or of the windows of a single one."""
-        return self._states(self._split_texts([texts] if isinstance(texts, str) else texts, where), where)
+        return self.states(self._split_texts([texts] if isinstance(texts, str) else texts, where), where)
 
     def gaps_of_texts(self, texts: list[str], mark: str | None = None, where: str = "the texts") -> tuple[Tensor, Tensor]:
         """The states of strings with gaps, and which of their coordinates are known."""
         mark = self.checked_mark(mark)
-        return self._gaps(self._split_texts(texts, where, mark), mark, where)
+        return sequence_gaps.gaps_of(self, self._split_texts(texts, where, mark), mark, where)
 
     def filled_texts(
         self, x: Int[Tensor, "rows length"], texts: list[str], mark: str | None = None, where: str = "the texts"
     ) -> list[str]:
         """Strings with what was drawn in the place of their marks."""
-        put = self.putting(x, self.gaps_of_texts(texts, mark, where)[1], self.checked_mark(mark))
-        if self.symbols != "bytes":
-            return [put(text) for text in texts]
-        return [put(text.encode().decode("latin-1")).encode("latin-1").decode(errors="replace") for text in texts]
+        return sequence_gaps.filled_texts(self, x, texts, mark, where)
 
     def checked_mark(self, mark: str | None) -> str:
         """What stands for a gap."""
@@ -314,48 +297,9 @@ class Sequences(Format):
             body = "\n".join(texts) + "\n" if self.padded else "\n\n".join(texts) + "\n"
         write_bytes(path, body.encode("utf-8"))
 
-    def putting(self, x: Int[Tensor, "rows length"], fixed: Bool[Tensor, "rows length"], mark: str) -> Callable[[str], str]:
-        """A function that puts what was drawn in the place of marks, piece after piece of the text."""
-        ended = (x == self.alphabet.index(END)).cumsum(1) > 0 if self.padded else torch.zeros_like(fixed)
-        if self.symbols == "tokens":
-            texts, each = by_run(self.tool(), x, fixed, ended), "+"
-        else:
-            texts, each = by_symbol(self.alphabet, x, fixed, ended), ""
-        pattern = re.compile(re.escape(mark) + each, re.IGNORECASE if self.form == "fasta" else 0)
-        return lambda text: pattern.sub(lambda _: next(texts), text)
-
     def write_filled(self, x: Int[Tensor, "rows length"], source: Path, path: Path, mark: str | None = None) -> None:
         """The file `source` with what was drawn in the place of its marks; all else in it stays as it is."""
-        _, fixed = self.gaps(source, mark)
-        put = self.putting(x, fixed, self.checked_mark(mark))
-        if self.symbols == "bytes":
-            write_bytes(path, put(read_bytes(source).decode("latin-1")).encode("latin-1"))
-            return
-        text = read_text(source)
-        if self.form == "fasta":
-            body = "".join(line if line.lstrip().startswith((">", ";")) else put(line) for line in text.splitlines(True))
-        elif self.form == "smiles":
-            separator, rest = separator_of(text), without_blanks(text)
-            header, *rows = csv.reader(io.StringIO(rest, newline=""), delimiter=separator)
-            where = next(i for i, name in enumerate(header) if name.strip().lower() == "smiles")
-            table = io.StringIO()
-            filled = [[put(cell) if i == where else cell for i, cell in enumerate(row)] for row in rows]
-            end = "\r\n" if "\r\n" in text else "\n"
-            csv.writer(table, delimiter=separator, lineterminator=end).writerows([header, *filled])
-            body = text.removesuffix(rest) + table.getvalue()
-        else:
-            body = put(text)
-        write_bytes(path, body.encode("utf-8"))
-
-    def _putting(self, x: Int[Tensor, "rows length"], fixed: Tensor, mark: str) -> Callable[[str], str]:
-        """A function that puts what was drawn into texts with marks, one text after another."""
-        ended = (x == self.alphabet.index(END)).cumsum(1) > 0 if self.padded else torch.zeros_like(fixed)
-        drawn = iter(["" if end else self.alphabet[i] for i, end in zip(x[~fixed].tolist(), ended[~fixed], strict=True)])
-
-        def put(text: str) -> str:
-            return re.sub(re.escape(mark), lambda _: next(drawn), text, flags=re.IGNORECASE if self.form == "fasta" else 0)
-
-        return put
+        sequence_gaps.write_filled(self, x, source, path, mark)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -393,8 +337,8 @@ class Sequences(Format):
             return found
         return list(text)
 
-    def _states(self, split: list[list[str]], path: Path | str, mark: str = "") -> Int[Tensor, "rows length"]:
-        coded = self._coded(split, path, mark)
+    def states(self, split: list[list[str]], path: Path | str, mark: str = "") -> Int[Tensor, "rows length"]:
+        coded = self.coded(split, path, mark)
         if self.padded:
             end = self.alphabet.index(END)
             rows = [(row + [end] * (self.length - len(row)))[: self.length] for row in coded]
@@ -402,7 +346,7 @@ class Sequences(Format):
         windows = [torch.tensor(row, dtype=torch.int64) for row in coded]
         return torch.cat([w[: len(w) // self.length * self.length].reshape(-1, self.length) for w in windows])
 
-    def _coded(self, split: list[list[str]], path: Path | str, mark: str = "") -> list[list[int]]:
+    def coded(self, split: list[list[str]], path: Path | str, mark: str = "") -> list[list[int]]:
         """Symbols by number."""
         index = {symbol: i for i, symbol in enumerate([*self.alphabet, *([mark] if mark else [])])}
         coded = []

@@ -6,6 +6,7 @@ import numpy as np
 
 from unnoise.data.any_scale import Scale
 from unnoise.data.base import BadData
+from unnoise.data.clock_times import ClockTimes
 from unnoise.data.columns import Texts
 from unnoise.data.private import NAMES
 from unnoise.data.scales import DATE, NUMBER, Dates, Decimals, LongIntegers
@@ -51,6 +52,8 @@ def _understood(texts: list[str], kind: str | None, evidence: Evidence) -> Scale
     makers: list[Callable[[], Scale | None]] = []
     if kind in (None, "date", "ordinal"):
         makers += [lambda: Dates.understand(texts), lambda: WrittenDates.understand(texts, evidence.day_first)]
+    if kind == "angle":
+        makers.append(lambda: ClockTimes.understand(texts))
     if kind != "date":
         plain: list[Callable[[], Scale | None]] = [
             lambda: LongIntegers.understand(texts, codes),
@@ -76,7 +79,9 @@ def _no_scale(values: Texts, kind: str) -> BadData:
     good = [bool((DATE if kind == "date" else NUMBER).fullmatch(text)) for text in values.distinct]
     if all(good):
         return _odd_date(values) if kind == "date" else values.error("has numbers too large for a float: use kind category")
-    expected = "a date such as 2024-01-31 or 31.01.2024" if kind == "date" else "a number"
+    expected = {"date": "a date such as 2024-01-31 or 31.01.2024", "angle": "a number or a time of day"}.get(
+        kind, "a number"
+    )
     return values.error(
         f"is not {expected}, or not written like the others: correct it, or list it under missing in a file for --columns",
         good.index(False),

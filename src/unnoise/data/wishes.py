@@ -4,12 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from unnoise.data.around import PERIODS
 from unnoise.data.columns import Column, Texts
 from unnoise.data.left_out import LeftOut
 from unnoise.data.written_dates import WrittenDates
 from unnoise.data.written_numbers import WrittenNumbers
 
-KINDS = ("number", "count", "ordinal", "category", "boolean", "date")
+KINDS = ("number", "count", "ordinal", "category", "boolean", "date", "angle")
 LEFT_OUT = ("identifier", "private", "text")
 FORMS: dict[str, str | bool] = {"decimal comma": ",", "decimal point": ".", "day first": True, "month first": False}
 
@@ -39,14 +40,15 @@ class Wish:
     missing: tuple[str, ...] = ()
     form: str | None = None
     keep: bool = False
+    period: float | None = None  # of an angle
 
     @classmethod
     def of(cls, values: Texts, wish: Any, keep: bool) -> "Wish":
         if not isinstance(wish, str | dict | None):
             raise values.error(f"has the override {wish!r}: write a kind, or {{kind: ..., missing: [...], order: [...]}}")
         said: dict[str, Any] = {"kind": wish} if isinstance(wish, str) else dict(wish or {})
-        if unknown := sorted(set(said) - {"kind", "missing", "order", "form"}):
-            raise values.error(f"has the unknown override {unknown}: use kind, missing, order or form")
+        if unknown := sorted(set(said) - {"kind", "missing", "order", "form", "period"}):
+            raise values.error(f"has the unknown override {unknown}: use kind, missing, order, form or period")
         kind, order, form = said.get("kind"), said.get("order"), said.get("form")
         if order is not None and (kind not in (None, "ordinal", "category") or not isinstance(order, list)):
             raise values.error(f"has the override order = {order!r} with kind {kind}: give a list, and kind ordinal")
@@ -56,7 +58,7 @@ class Wish:
             raise values.error(f"is to be of the form {form!r}: use one of {', '.join(FORMS)}")
         listed = said.get("missing", [])
         missing = tuple(map(str, listed if isinstance(listed, list | tuple) else [listed]))
-        return cls(kind, order, missing, form, keep)
+        return cls(kind, order, missing, form, keep, _period(values, kind, said.get("period")))
 
     def evidence(self, others: Evidence) -> Evidence:
         """With what is said of the form."""
@@ -64,3 +66,18 @@ class Wish:
         if isinstance(meant, bool):
             return replace(others, day_first=meant)
         return replace(others, decimal=meant) if meant else others
+
+
+def _period(values: Texts, kind: str | None, said: Any) -> float | None:
+    """A number, or a name for one."""
+    if said is None:
+        return None
+    if kind != "angle":
+        raise values.error(f"has the override period = {said!r} with kind {kind}: a period belongs to kind angle")
+    try:
+        period = PERIODS.get(said) or float(said)
+    except (TypeError, ValueError):
+        period = 0.0
+    if not 0 < period < float("inf"):
+        raise values.error(f"is to have the period {said!r}: use a number such as 24, or one of {', '.join(PERIODS)}")
+    return period

@@ -22,7 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unnoise.data.sequences import END, Sequences
+from unnoise.data.sequence_files import END
+from unnoise.data.sequences import Sequences
 from unnoise.evaluation.judge import Judge
 from unnoise.evaluation.scores import chosen
 from unnoise.noise import NoiseSource

@@ -1,10 +1,10 @@
 """Tables: one token per column, whatever its kind, and a transformer over the columns.
 
-The state is a dict of leaves (nested to any depth), or a single leaf.  A number is a token through waves of its value and a
-weight of its own column; a count the same through log(1 + x); a category through a row of one table that holds the
-categories of all columns, MASK included, one column after the other.  So columns of unlike sizes are a single lookup, and
-each output is a single product with a weight per column, padded to the largest size; categories that a column does not have
-get IMPOSSIBLE as their logit.  Every token is told the time of its own leaf.
+The state is a dict of leaves (nested to any depth), or a single leaf.  A number is a token through waves of its value and
+a weight of its own column, an angle through the waves alone; a count the same through log(1 + x); a category through a row
+of one table that holds the categories of all columns, MASK included, one column after the other.  So columns of unlike
+sizes are a single lookup, and each output is a single product with a weight per column, padded to the largest size;
+categories that a column does not have get IMPOSSIBLE as their logit.  Every token is told the time of its own leaf.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from unnoise.networks.base import register, require
 from unnoise.networks.blocks import Block
-from unnoise.networks.embedding import Modulation, TimeEmbedding, fourier_of_value, modulate, rms_norm
+from unnoise.networks.embedding import Modulation, TimeEmbedding, fourier_of_angle, fourier_of_value, modulate, rms_norm
 from unnoise.shapes import AnyState, Tree
 
 IMPOSSIBLE = -1e9  # exp of it is 0 in every precision
@@ -28,7 +28,7 @@ class ColumnLeaf:
     """One leaf of the state: where it is, and what its coordinates are."""
 
     path: Sequence[str]  # its names from the root down; empty where the state is this leaf alone
-    kind: str  # "number", "count" or "category"
+    kind: str  # "number", "count", "angle" or "category"
     shape: Sequence[int] = ()
     sizes: Sequence[int] = ()  # categories of each coordinate, flattened
     extra: int = 0  # further states after the categories, such as MASK
@@ -36,8 +36,8 @@ class ColumnLeaf:
 
     def __post_init__(self) -> None:
         require(
-            self.kind in ("number", "count", "category"),
-            f"kind = {self.kind!r} of leaf {list(self.path)}: choose 'number', 'count' or 'category'",
+            self.kind in ("number", "count", "angle", "category"),
+            f"kind = {self.kind!r} of leaf {list(self.path)}: choose 'number', 'count', 'angle' or 'category'",
         )
         expected = self.columns if self.kind == "category" else 0
         require(
@@ -70,6 +70,8 @@ class ColumnTransformerConfig:
     def __post_init__(self) -> None:
         self.leaves = [ColumnLeaf(**leaf) if isinstance(leaf, Mapping) else leaf for leaf in self.leaves]
         require(len(self.leaves) > 0, "leaves is empty: name at least one")
+        waves = self.frequencies >= 1 or all(leaf.kind != "angle" for leaf in self.leaves)
+        require(waves, f"frequencies = {self.frequencies}: an angle is seen by its waves, at least one")
         require(self.width % self.heads == 0, f"width = {self.width} is not a multiple of heads = {self.heads}")
 
 
@@ -110,9 +112,10 @@ class _Categories(nn.Module):
 
 
 class _Numbers(nn.Module):
-    """The number and count columns of all leaves."""
+    """The number, count and angle columns of all leaves."""
 
     counted: Tensor
+    angled: Tensor
 
     def __init__(self, leaves: list[ColumnLeaf], width: int, frequencies: int, self_condition: bool):
         super().__init__()
@@ -120,6 +123,9 @@ class _Numbers(nn.Module):
         columns, seen = sum(leaf.columns for leaf in leaves), 1 + 2 * frequencies
         counted = [leaf.kind == "count" for leaf in leaves for _ in range(leaf.columns)]
         self.register_buffer("counted", torch.tensor(counted), persistent=False)
+        angled = [leaf.kind == "angle" for leaf in leaves for _ in range(leaf.columns)]
+        self.register_buffer("angled", torch.tensor(angled).unsqueeze(-1), persistent=False)
+        self.any_angled = any(angled)
         self.any_counted, entries = any(counted), max(leaf.entries for leaf in leaves)
         self.inward = nn.Parameter(torch.randn(columns, seen, width) / (2 * seen**0.5))
         self.inward_bias = nn.Parameter(torch.randn(columns, width) / 2)
@@ -130,7 +136,10 @@ class _Numbers(nn.Module):
     def tokens(self, x: Tensor, previous: Tensor | None = None) -> Tensor:
         if self.any_counted:
             x = torch.where(self.counted, x.clamp_min(0).log1p(), x)
-        h = torch.einsum("bnf,nfw->bnw", fourier_of_value(x, self.frequencies), self.inward) + self.inward_bias
+        seen = fourier_of_value(x, self.frequencies)
+        if self.any_angled:
+            seen = torch.where(self.angled, fourier_of_angle(x, self.frequencies), seen)
+        h = torch.einsum("bnf,nfw->bnw", seen, self.inward) + self.inward_bias
         if self.previous is None:
             return h
         return h + (torch.zeros_like(x) if previous is None else previous).unsqueeze(-1) * self.previous

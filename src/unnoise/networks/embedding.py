@@ -31,6 +31,12 @@ def fourier_of_value(x: Float[Tensor, "*batch"], count: int) -> Float[Tensor, "*
     return torch.cat([x.unsqueeze(-1), angle.cos(), angle.sin()], -1)
 
 
+def fourier_of_angle(x: Float[Tensor, "*batch"], count: int) -> Float[Tensor, "*batch {1+2*count}"]:
+    """The same of an angle, without the number itself, which leaps from pi to -pi: in its place stands 0."""
+    waves = fourier_of_value(x, count)
+    return torch.cat([torch.zeros_like(waves[..., :1]), waves[..., 1:]], -1)
+
+
 def rms_norm(x: Tensor) -> Tensor:
     """x over its root mean square along the last axis."""
     return F.rms_norm(x, x.shape[-1:], eps=EPSILON)

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unnoise.kernels.group_norm import fits, halfway, norm_silu
 from unnoise.networks.base import register, require
 from unnoise.networks.blocks import Attention
 from unnoise.networks.embedding import Modulation, TimeEmbedding, looked_up, rms_norm, zeroed
@@ -55,6 +56,13 @@ class SmallUNetConfig:
         )
 
 
+def _bare(layer: nn.Module, h: Tensor) -> tuple[Tensor, Tensor | None]:
+    """What a convolution gives, and the bias that is left to add: where a kernel adds it on its way to something else."""
+    if not isinstance(layer, nn.Conv2d) or not fits(h):
+        return layer(h), None
+    return F.conv2d(h, layer.weight, None, layer.stride, layer.padding), layer.bias
+
+
 class _Residual(nn.Module):
     def __init__(self, inputs: int, outputs: int, condition: int):
         super().__init__()
@@ -66,10 +74,11 @@ class _Residual(nn.Module):
         self.skip = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
 
     def forward(self, h: Tensor, c: Tensor) -> Tensor:
-        shift, scale = (part[..., None, None] for part in self.modulation(c))
-        out = self.first(F.silu(self.first_norm(h)))
-        out = self.second(F.silu(self.second_norm(out) * (1 + scale) + shift))
-        return (self.skip(h) + out) * 0.5**0.5
+        shift, scale = self.modulation(c)
+        out, left = _bare(self.first, norm_silu(h, GROUPS, self.first_norm.weight, self.first_norm.bias))
+        out, left = _bare(self.second, norm_silu(out, GROUPS, 1 + scale, shift, left))
+        kept, more = _bare(self.skip, h)
+        return halfway(kept, out, left if more is None or left is None else left + more)
 
 
 class _Middle(nn.Module):
@@ -181,7 +190,7 @@ class SmallUNet(nn.Module):
             h = F.interpolate(h, scale_factor=2, mode="nearest") if i else h
             for block in blocks:  # type: ignore[attr-defined]
                 h = block(torch.cat([h, kept.pop()], 1), c)
-        return F.silu(self.norm(h[..., :height, :breadth]))
+        return norm_silu(h[..., :height, :breadth], GROUPS, self.norm.weight, self.norm.bias)
 
     def features(self, x: Tensor, t: Float[Tensor, "batch"], previous: Tensor | None = None) -> Tensor:
         """What `head` turns into logits, [batch, *shape, width]; of categories only."""

@@ -1,6 +1,6 @@
 """The linear law of a table: numbers as a sum of the effects of labels and of correlated noise.
 
-    z = m + sum_j B_j[label_j] + e,      e ~ N(0, S),      P(label_j = a) = share_j(a)
+    z = m + sum_j B_j[label_j] + e,      e ~ N(0, S),      labels of a law of their own (`label_law`) in few rows
 
 The effects are those of a ridge regression, and S, what they leave of the covariance, is shrunk towards its diagonal; how
 strongly, is what makes the numbers of rows left out likeliest.  `sure` says for every coordinate how far its labels follow
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unnoise.networks.label_law import LabelLaw, fit_label_law, log_shares
 from unnoise.processes import FiniteProcess, Gaussian, Process
 from unnoise.shapes import AnyState, Float, Int
 from unnoise.tree import batch_size
@@ -23,8 +24,8 @@ SHRINKS = (0.003, 0.01, 0.03, 0.1, 0.2, 0.4)
 SURE = (0.0, 0.03, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)
 FLOOR = 1e-3  # of the eigenvalues of S, of numbers whose variance is about 1
 FOLDS = 4
-PRIOR = 0.5  # rows of each label, that were not seen
 MOST_ROWS = 20_000
+MOST_CLASSED = 1000  # rows, whose labels hang together in the law
 MOST_NUMBERS, MOST_LABELS = 128, 1000
 
 
@@ -36,6 +37,11 @@ class LinearLaw:
     log_shares: Float[Tensor, "labels"]
     sizes: tuple[int, ...]  # how many labels each coordinate has
     sure: Float[Tensor, "coordinates"]  # in [0, 1]
+    labels: LabelLaw | None = None  # how they hang together; None: not at all
+
+    def label_law(self) -> LabelLaw:
+        independent = LabelLaw(self.log_shares.new_zeros(1), self.log_shares.unsqueeze(0))
+        return independent if self.labels is None else self.labels
 
     def effect_parts(self) -> tuple[Tensor, ...]:
         return self.effects.split(list(self.sizes)) if self.sizes else ()
@@ -61,7 +67,10 @@ class LinearLaw:
 
     def to_json(self) -> dict[str, Any]:
         names = ("mean", "covariance", "effects", "log_shares", "sure")
-        return {**{name: _plain(getattr(self, name)) for name in names}, "sizes": list(self.sizes)}
+        said: dict[str, Any] = {**{name: _plain(getattr(self, name)) for name in names}, "sizes": list(self.sizes)}
+        if self.labels is not None:
+            said["labels"] = {name: _plain(getattr(self.labels, name)) for name in ("log_weights", "log_given")}
+        return said
 
     @classmethod
     def from_json(cls, data: Any) -> "LinearLaw":
@@ -70,7 +79,9 @@ class LinearLaw:
             mean, covariance, effects, shares, sure = (torch.tensor(data[name], dtype=torch.float64) for name in names)
             d, sizes = len(mean), tuple(int(size) for size in data["sizes"])
             effects, shares, sure = effects.reshape(sum(sizes), d), shares.reshape(sum(sizes)), sure.reshape(len(sizes))
-            law = cls(mean, covariance.reshape(d, d), effects, shares, sizes, sure)
+            law = cls(
+                mean, covariance.reshape(d, d), effects, shares, sizes, sure, _label_law(data.get("labels"), sum(sizes))
+            )
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise ValueError(
                 f"the law that the network starts from cannot be read ({error}): train the run again"
@@ -78,6 +89,13 @@ class LinearLaw:
         if not bool(torch.linalg.eigvalsh(law.covariance).gt(0).all()):
             raise ValueError("the law that the network starts from has a covariance that is none: train the run again")
         return law
+
+
+def _label_law(data: Any, labels: int) -> LabelLaw | None:
+    if data is None:
+        return None
+    weights, given = (torch.tensor(data[name], dtype=torch.float64) for name in ("log_weights", "log_given"))
+    return LabelLaw(weights, given.reshape(len(weights), labels))
 
 
 def _plain(part: Tensor) -> list:
@@ -117,7 +135,8 @@ def fit_linear_law(process: Process, x0: AnyState) -> LinearLaw:
     if len(rows.z) > MOST_ROWS:
         rows = rows.pick(torch.linspace(0, len(rows.z) - 1, MOST_ROWS).long())
     ridge, shrink, sure = _chosen(rows)
-    return replace(_fitted(rows, ridge, shrink), sure=sure)
+    labels = _label_classes(rows, len(rows.z))
+    return replace(_fitted(rows, ridge, shrink), sure=sure, labels=labels if len(labels.log_weights) > 1 else None)
 
 
 def _rows(process: Process, x0: AnyState) -> Rows:
@@ -151,10 +170,8 @@ def _fitted(rows: Rows, ridge: float, shrink: float) -> LinearLaw:
     scatter = (1 - shrink) * scatter + shrink * torch.diag(scatter.diagonal())
     values, axes = torch.linalg.eigh(scatter)
     covariance = (axes * values.clamp_min(FLOOR)) @ axes.T
-    shares = [(own + PRIOR) / (own + PRIOR).sum() for own in rows.marks.sum(0).split(list(rows.sizes))] if rows.sizes else []
-    log_shares = torch.cat(shares).log() if shares else torch.zeros(0, dtype=torch.float64)
-    law = LinearLaw(mean, covariance, effects, log_shares, rows.sizes, torch.ones(len(rows.sizes), dtype=torch.float64))
-    return _centred(law)
+    shares, sure = log_shares(rows.marks, rows.sizes), torch.ones(len(rows.sizes), dtype=torch.float64)
+    return _centred(LinearLaw(mean, covariance, effects, shares, rows.sizes, sure))
 
 
 def _levels(rows: Rows) -> Float[Tensor, "labels coordinates"]:
@@ -190,13 +207,23 @@ def _log_density(law: LinearLaw, rows: Rows) -> float:
 
 def _log_labels(law: LinearLaw, rows: Rows) -> Float[Tensor, "powers coordinates"]:
     """Of the labels of all rows given their numbers and other labels, under every power of the evidence."""
+    if not rows.sizes:
+        return torch.zeros(len(SURE), 0, dtype=torch.float64)
     left, precision = rows.z - law.mean - rows.marks @ law.effects, torch.linalg.inv(law.covariance)
     powers, result = torch.tensor(SURE, dtype=torch.float64).reshape(-1, 1, 1), []
-    for own, share, marks in zip(law.effect_parts(), law.share_parts(), rows.marks.split(list(rows.sizes), 1), strict=True):
+    told = law.label_law().log_given_others(rows.marks, rows.sizes).split(list(rows.sizes), 1)
+    for own, before, marks in zip(law.effect_parts(), told, rows.marks.split(list(rows.sizes), 1), strict=True):
         apart = left + marks @ own  # as if this label were not known
         evidence = apart @ precision @ own.T - 0.5 * ((own @ precision) * own).sum(1)
-        result.append(((share + powers * evidence).log_softmax(-1) * marks).sum((1, 2)))
-    return torch.stack(result, 1) if result else torch.zeros(len(SURE), 0, dtype=torch.float64)
+        result.append(((before + powers * evidence).log_softmax(-1) * marks).sum((1, 2)))
+    return torch.stack(result, 1)
+
+
+def _label_classes(rows: Rows, of: int) -> LabelLaw:
+    """How labels hang together in these rows of so many; of many, a network finds it out, with nothing to unlearn."""
+    if of <= MOST_CLASSED:
+        return fit_label_law(rows.marks, rows.sizes)
+    return LabelLaw(rows.z.new_zeros(1), log_shares(rows.marks, rows.sizes).unsqueeze(0))
 
 
 def _folds(rows: Rows) -> list[tuple[Rows, Rows]]:
@@ -219,5 +246,6 @@ def _chosen(rows: Rows) -> tuple[float, float, Float[Tensor, "coordinates"]]:
         for ridge, shrink in score:
             score[ridge, shrink] += _log_density(_fitted(seen, ridge, shrink), held)
     best = max(score, key=score.__getitem__)
-    labels = torch.stack([_log_labels(_fitted(seen, *best), held) for seen, held in folds]).sum(0)
+    laws = [replace(_fitted(seen, *best), labels=_label_classes(seen, n)) for seen, _ in folds]
+    labels = torch.stack([_log_labels(law, held) for law, (_, held) in zip(laws, folds, strict=True)]).sum(0)
     return *best, torch.tensor(SURE, dtype=torch.float64)[labels.argmax(0)]

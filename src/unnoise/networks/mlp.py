@@ -1,6 +1,7 @@
 """Vectors: a residual perceptron that is told the time in every block.
 
-The coordinates, of any shape, are one vector; each enters as itself and as a few waves.  Counts enter as log(1 + x), and
+The coordinates, of any shape, are one vector; each enters as itself and as a few waves, an angle as waves
+alone.  Counts enter as log(1 + x), and
 their predictions may be more than one number per coordinate (`entries`, a last axis of the output).
 """
 
@@ -13,14 +14,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unnoise.networks.base import register, require
-from unnoise.networks.embedding import Modulation, TimeEmbedding, fourier_of_value, modulate, rms_norm, zeroed
+from unnoise.networks.embedding import (
+    Modulation,
+    TimeEmbedding,
+    fourier_of_angle,
+    fourier_of_value,
+    modulate,
+    rms_norm,
+    zeroed,
+)
 from unnoise.shapes import Float
 
 
 @dataclass(kw_only=True)
 class MLPConfig:
     shape: Sequence[int]
-    kind: str = "number"  # or "count"
+    kind: str = "number"  # or "count", "angle"
     entries: int = 1  # numbers predicted per coordinate; 1 means that there is no axis for them
     width: int = 256
     layers: int = 4
@@ -28,7 +37,10 @@ class MLPConfig:
     self_condition: bool = False
 
     def __post_init__(self) -> None:
-        require(self.kind in ("number", "count"), f"kind = {self.kind!r}: choose 'number' or 'count'")
+        kinds = ("number", "count", "angle")
+        require(self.kind in kinds, f"kind = {self.kind!r}: choose 'number', 'count' or 'angle'")
+        waves = self.kind != "angle" or self.frequencies >= 1
+        require(waves, f"frequencies = {self.frequencies}: an angle is seen by its waves, at least one")
         require(
             min(self.width, self.layers, self.entries) >= 1,
             f"width = {self.width}, layers = {self.layers}, entries = {self.entries}: each is at least 1",
@@ -67,7 +79,8 @@ class MLP(nn.Module):
         dtype, batch = self.out.weight.dtype, x.shape[0]
         flat = x.reshape(batch, prod(self.config.shape)).to(dtype)
         flat = flat.log1p() if self.config.kind == "count" else flat
-        seen = fourier_of_value(flat, self.config.frequencies).flatten(1)
+        waves = fourier_of_angle if self.config.kind == "angle" else fourier_of_value
+        seen = waves(flat, self.config.frequencies).flatten(1)
         if self.config.self_condition:
             absent = torch.zeros_like(flat)
             seen = torch.cat([seen, absent if previous is None else previous.reshape(flat.shape).to(dtype)], 1)

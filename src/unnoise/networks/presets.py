@@ -1,6 +1,6 @@
 """A network for a process, in three sizes.
 
-    numbers or counts, one axis or none     MLP
+    numbers or counts, one axis or none     MLP; angles of any shape too
     numbers in an order, such as in time    SeriesNet
     arrays of two or three axes             SmallUNet
     a sequence of categories of one size    SequenceTransformer
@@ -22,7 +22,7 @@ from torch import nn
 from unnoise.extensions import unknown
 from unnoise.networks.base import NEEDS, REGISTRY, build, configured, plan
 from unnoise.networks.columns import ColumnLeaf
-from unnoise.processes import FiniteProcess, Gaussian, Process, Product, Thinning
+from unnoise.processes import FiniteProcess, Gaussian, HeatProcess, Process, Product, SphereHeat, Thinning, WrappedNormal
 from unnoise.schedules import Cosine
 
 MOST_COLUMNS = 2048  # tokens of a table; a network for more should know how they lie
@@ -157,6 +157,12 @@ def _(process: Gaussian | Thinning, **hints: Any) -> tuple[str, dict[str, Any]]:
     return "SmallUNet", {**needed, "bin": hints.get("bin", 0.0) if leaf.kind == "number" else 0.0}
 
 
+@network_for.register
+def _(process: HeatProcess, **hints: Any) -> tuple[str, dict[str, Any]]:
+    leaf = column(process, ())
+    return "MLP", {"shape": leaf.shape, "kind": leaf.kind}
+
+
 def _series(process: Gaussian, rows: int) -> dict[str, Any]:
     """The fitted law is known under the cosine schedule and independent noise; few rows need more to keep them from being
     learned by heart."""
@@ -194,6 +200,16 @@ def column(process: Process, path: tuple[str, ...]) -> ColumnLeaf:
 
 @column.register
 def _(process: Gaussian, path: tuple[str, ...]) -> ColumnLeaf:
+    return ColumnLeaf(path=path, kind="number", shape=process.space.shape)
+
+
+@column.register
+def _(process: WrappedNormal, path: tuple[str, ...]) -> ColumnLeaf:
+    return ColumnLeaf(path=path, kind="angle", shape=process.space.shape)
+
+
+@column.register
+def _(process: SphereHeat, path: tuple[str, ...]) -> ColumnLeaf:
     return ColumnLeaf(path=path, kind="number", shape=process.space.shape)
 
 

@@ -4,6 +4,7 @@
 prints and writes; the others wait, and open what was made.
 """
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,12 +18,19 @@ from unnoise.training.run import Run
 
 @contextmanager
 def team(config: TrainConfig) -> Iterator[Any]:
-    """The processes of this command, as an accelerator, for the length of a `with`."""
+    """The processes of this command, as an accelerator, for the length of a `with`.
+
+    They part together: one that leaves while another still has something of it under way ends that other's process.
+    """
     accelerator = accelerator_for(config)
+    several = accelerator.num_processes > 1
     try:
         yield accelerator
+        if several:
+            accelerator.wait_for_everyone()
     finally:
-        if accelerator.num_processes > 1:
+        if several:
+            gc.collect()  # a network that is wrapped for several processes holds on to what ties them
             torch.distributed.destroy_process_group()
 
 

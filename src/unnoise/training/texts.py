@@ -10,7 +10,9 @@ from torch import Tensor
 
 from unnoise.data.base import Format
 from unnoise.data.prompts import coded
-from unnoise.data.sequences import END, Sequences
+from unnoise.data.sequence_files import END
+from unnoise.data.sequence_gaps import putting
+from unnoise.data.sequences import Sequences
 from unnoise.denoiser import AnyDenoiser
 from unnoise.paths import BadData
 from unnoise.samplers import Info, Sampler
@@ -122,7 +124,7 @@ def fill_text(
 
 
 def _put(form: Sequences, text: str, x: Tensor, fixed: Tensor, mark: str) -> str:
-    put = form.putting(x, fixed, mark)
+    put = putting(form, x, fixed, mark)
     if form.symbols == "bytes":
         return put(text.encode("utf-8").decode("latin-1")).encode("latin-1").decode("utf-8", errors="replace")
     return put(text)
