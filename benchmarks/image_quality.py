@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 
 from unnoise.cli.extending import settings
-from unnoise.data.arrays import Array, load
+from unnoise.data.array_files import load
+from unnoise.data.arrays import Array
 from unnoise.data.read import Reading, read
 from unnoise.evaluation.images import Recogniser, controls, pixels, train_recogniser
 from unnoise.evaluation.likelihood import bound_on, exact_on

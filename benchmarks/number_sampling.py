@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 import unnoise as un
 from unnoise import samplers
+from unnoise.bench.timing import recorded
 
 WIDTH, HIDDEN = 64, 256
 METHODS: dict[str, Callable[[], samplers.Stepping]] = {
@@ -88,20 +89,6 @@ def in_turns(runs: dict[str, Callable[[], object]], device: torch.device, repeat
             if n >= 2:
                 times[name].append(took)
     return {name: statistics.median(taken) for name, taken in times.items()}
-
-
-def recorded(run: Callable[[], object], device: torch.device) -> Callable[[], None]:
-    """A run as one CUDA graph."""
-    stream = torch.cuda.Stream(device)
-    stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            run()
-    torch.cuda.current_stream(device).wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    return graph.replay
 
 
 @torch.no_grad()

@@ -137,18 +137,18 @@ def test_the_body_of_a_step_is_the_body_alone():
     for name, parameter in steps.network.named_parameters():
         parameter.register_hook(lambda gradient, name=name: reached.add(name))
     steps.body()
-    assert any(name.startswith("body") for name in reached) and not any(name.startswith("out") for name in reached)
+    assert any(name.startswith("body") for name in reached) and not any(name.startswith("head") for name in reached)
     reached.clear()
     steps.ours()
-    assert "out.weight" in reached
+    assert "head.weight" in reached
     assert all(parameter.grad is None for parameter in steps.network.parameters())
 
 
 def test_the_loss_by_hand_is_the_masked_cross_entropy_over_t():
     """Of a network that answers uniformly every masked token costs log K / t."""
     steps = training_steps.TextSteps(TINY, training_steps.Masking)
-    torch.nn.init.zeros_(steps.network.out.weight)
-    torch.nn.init.zeros_(steps.network.out.bias)
+    torch.nn.init.zeros_(steps.network.head.weight)
+    torch.nn.init.zeros_(steps.network.head.bias)
     seen = []
     steps.network.register_forward_pre_hook(lambda module, given: seen.append(((given[0] == 101).sum(1) / given[1]).mean()))
     loss = steps.hand_loss()

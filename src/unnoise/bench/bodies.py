@@ -13,13 +13,10 @@ class PlainTransformer(nn.Module):
         heads = max(1, width // 64)
         layer = nn.TransformerEncoderLayer(width, heads, 4 * width, batch_first=True, dropout=0.0, norm_first=True)
         self.body = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-        self.out = nn.Linear(width, size)
+        self.head = nn.Linear(width, size)  # a layer, not a method: what is linear need not be asked for all logits
 
     def features(self, x: Tensor, t: Tensor) -> Tensor:
         return self.body(self.tokens(x) + self.places)
-
-    def head(self, h: Tensor) -> Tensor:
-        return self.out(h)
 
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
         return self.head(self.features(x, t))

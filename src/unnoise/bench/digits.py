@@ -1,6 +1,7 @@
 """Images of ordinal levels, drawn in batches as `unnoise sample` draws them, by an untrained network.
 
-The floor is the network called once per step on all images.
+The floor is the network called once per step on all images; on an accelerator in bfloat16, in which networks are trained
+and drawn from there.
 """
 
 import numpy as np
@@ -12,6 +13,7 @@ from unnoise.bench.setting import BenchSetting
 from unnoise.bench.timing import taken
 from unnoise.data.arrays import Array
 from unnoise.denoiser import Denoiser
+from unnoise.networks.precision import in_precision
 from unnoise.networks.presets import default_network
 from unnoise.training.drawing import draw
 
@@ -36,7 +38,7 @@ def ordinal_digits(side: int, levels: int, preset: str, seed: int = 0) -> tuple[
 def digits(setting: BenchSetting) -> list[Figure]:
     count, side, levels, steps, preset = setting.pick(SIZES)
     form, denoiser = ordinal_digits(side, levels, preset)
-    denoiser = denoiser.to(setting.device).requires_grad_(False)
+    denoiser = in_precision(denoiser.to(setting.device).requires_grad_(False), "bf16" if setting.on_cuda else "no")
     x = torch.randint(levels, (count, side, side), device=setting.device)
     t = torch.full((count,), 0.5, device=setting.device)
     runs = {

@@ -53,6 +53,12 @@ def below(value: Tensor, limit: Tensor) -> Tensor:
     return torch.minimum(value, torch.nextafter(limit, torch.zeros_like(limit)))
 
 
+def weights(logits: Float[Tensor, "rows size"]) -> Float[Tensor, "rows size"]:
+    """Of the softmax, up to a factor of each row: at most 1, in float32 at least."""
+    highest = logits.amax(-1, keepdim=True)
+    return (logits - (highest if highest.dtype == torch.float64 else highest.float())).exp_()
+
+
 def chosen(weights: Float[Tensor, "rows size"], u: Float[Tensor, "rows"]) -> tuple[Tensor, Tensor]:
     """The category of each row, and the total of its weights."""
     blocks = in_blocks(weights, width(weights.shape[-1]))

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from unnoise.kernels import noise as numbers
+from unnoise.kernels.launching import Launcher, class_of
 from unnoise.kernels.noise import available, on_device, tile
 
 try:
@@ -92,6 +93,13 @@ if triton is not None:  # annotations in kernels are types of the device
             first = _sum(v0, v1, v2, v3, v4, v5, v6, c0, c1, c2, c3, c4, c5, c6, INPUTS)
             tl.store(q2 + at, first.to(q2.dtype.element_ty), mask=inside)
 
+    _launch = Launcher(_combine)
+
+
+def _form(value: Tensor | None) -> tuple[torch.dtype, bool] | None:
+    """What is compiled for of an array: its type, and whether it begins at a multiple of 16 bytes."""
+    return None if value is None else (value.dtype, value.data_ptr() % 16 == 0)
+
 
 def combine(
     inputs: Sequence[Tensor],
@@ -114,6 +122,8 @@ def combine(
     coefficients = [c for row in (*matrix[::-1], *[none] * MOST_SUMS)[:MOST_SUMS] for c in (*row, *rest)[:MOST_INPUTS]]
     noise = (0.0, None, 0) if rows is None else (scale, rows.contiguous(), key)
     kind = tl.float64 if any(value.dtype == torch.float64 for value in v) else tl.float32
+    assumed = (out[0].device.index, class_of(height), class_of(width), *(_form(value) for value in (*v, noise[1])))
+    fixed = (len(v), len(out), rows is not None, kind, R, C)
     with on_device(v[0].device):
-        _combine[grid](*pointers, *coefficients, *noise, height, width, len(v), len(out), rows is not None, kind, R, C)
+        _launch(grid, (*fixed, *assumed), *pointers, *coefficients, *noise, height, width, *fixed)
     return out

@@ -15,6 +15,8 @@ from typing import no_type_check
 import torch
 from torch import Tensor
 
+from unnoise.kernels.launching import Launcher
+
 try:
     import triton
     import triton.language as tl
@@ -94,6 +96,8 @@ if triton is not None:  # annotations in kernels are types of the device
                              NORMAL: tl.constexpr, R: tl.constexpr, C: tl.constexpr):  # fmt: skip
         _write(rows, out, tl.load(held), height, width, NORMAL, R, C)
 
+    _of_key, _of_held_key = Launcher(_numbers), Launcher(_numbers_of_held_key)
+
 
 def under(key: Tensor, label: int) -> Tensor:
     """A key on the device under a label that was mixed already."""
@@ -111,6 +115,6 @@ def numbers(rows: Tensor, key: int | Tensor, shape: tuple[int, ...], dtype: torc
         width = out.numel() // len(rows)
         (R, C), grid = tile(len(rows), width)
         with on_device(rows.device):
-            kernel = _numbers_of_held_key if isinstance(key, Tensor) else _numbers
-            kernel[grid](rows, out, key, len(rows), width, normal, R, C)
+            launch = _of_held_key if isinstance(key, Tensor) else _of_key
+            launch(grid, (out.device.index, dtype, normal, R, C), rows, out, key, len(rows), width, normal, R, C)
     return out

@@ -2,9 +2,10 @@
 
     dx/dt = u(x, t) = alpha' x_0(x, t) + sigma' eps(x, t),                        (eq:reverse-ODE)
 
-the `Flow` form of what the network says, whatever it predicts.  Its solution from noise to data has the marginals of the
-process where the network is exact.  The integrator is `runge_kutta`: order 5, a step size per row, and rows that have
-arrived are not asked for again, so that a hard sample neither slows nor changes the others.
+the `Flow` form of what the network says, whatever it predicts; on closed spaces u = -1/2 g^2 score, a tangent vector.  Its
+solution from noise to data has the marginals of the process where the network is exact.  The integrator is `runge_kutta`:
+order 5, a step size per row, and rows that have arrived are not asked for again, so that a hard sample neither slows nor
+changes the others.
 
 Where sigma vanishes at the data's end u may be infinite (for `LinearBeta`, sigma' is) or unknown (a clean prediction says
 nothing of eps).  There the flow is followed to the process's cutoff, and one step of DDIM goes on from t to s,
@@ -25,10 +26,9 @@ from torch import Tensor
 
 from unnoise.conditions import Condition, rows_of
 from unnoise.denoiser import AnyDenoiser
-from unnoise.predictions import Clean, ContinuousPrediction, Flow, Prediction, ProductPrediction
-from unnoise.processes import Gaussian, Process
+from unnoise.predictions import ContinuousPrediction, Prediction, ProductPrediction
+from unnoise.processes import Process
 from unnoise.samplers.base import Sampler
-from unnoise.samplers.coefficients import continuous, gaussian_of
 from unnoise.samplers.problem import Problem, on_host
 from unnoise.samplers.runge_kutta import RungeKutta
 from unnoise.shapes import Float, Int, Tree
@@ -48,7 +48,7 @@ def no_flow(process: Process, name: str, path: str = "") -> str | None:
     if process.leaves:
         found = [no_flow(leaf, name, f"{path}{key}") for key, leaf in process.leaves.items()]
         return next((why for why in found if why), None)
-    if isinstance(process, Gaussian):
+    if process.has_flow:
         return None
     which = f"leaf '{path}', a {type(process).__name__}," if path else type(process).__name__
     return f"{name} follows the probability flow of numbers under Gaussian noise, which {which} has not"
@@ -67,8 +67,9 @@ class FlowField:
         return torch.cat([leaf.reshape(len(leaf), -1) for leaf in leaves(x)], 1)
 
     def tree(self, y: Float[Tensor, "batch d"], rounded: bool = True) -> Tree:
-        """The leaves of flattened states, in the precision of the states that were given unless told otherwise."""
-        return _split(self.like, y, rounded)[0]
+        """The leaves of flattened states, in the precision of the states that were given unless told otherwise; where the
+        space is closed, its point there (which the flow has the velocity of)."""
+        return self.process.state_space.project(_split(self.like, y, rounded)[0])
 
     def predict(self, x: Tree, t: Float[Tensor, "batch"], rows: Int[Tensor, "batch"]) -> Prediction:
         """What the network says of some rows of the batch, by leaf."""
@@ -78,16 +79,17 @@ class FlowField:
         prediction = self.denoiser(x, t, **condition).by_leaf()
         if not self.known:
             for leaf in _leaves(prediction):
-                self._check(leaf)
+                if isinstance(leaf, ContinuousPrediction):
+                    self._check(leaf)
             self.known = True
         return prediction
 
     def velocity(self, y: Float[Tensor, "batch d"], t: Float[Tensor, "batch"], rows: Int[Tensor, "batch"]) -> Tensor:
         """u, flattened."""
         leaves = _leaves(self.predict(self.tree(y), t, rows))
-        return torch.cat([leaf.to(Flow).value.reshape(len(y), -1) for leaf in leaves], 1)
+        return torch.cat([leaf.flow_velocity().reshape(len(y), -1) for leaf in leaves], 1)
 
-    def each(self, function: Callable[[Gaussian, Tensor, Tensor], Tensor], y: Tensor, other: Tensor) -> Tensor:
+    def each(self, function: Callable[[Process, Tensor, Tensor], Tensor], y: Tensor, other: Tensor) -> Tensor:
         """A function of (leaf's process, its part of y, its part of other), flattened."""
         parts = [leaves(self.tree(value, rounded=False)) for value in (y, other)]
         pairs = zip(_processes(self.process), *parts, strict=True)
@@ -115,17 +117,17 @@ class FlowField:
                 )
 
 
-def _processes(process: Process) -> list[Gaussian]:
+def _processes(process: Process) -> list[Process]:
     """The leaves of a process that has a flow."""
     if process.leaves:
         return [leaf for part in process.leaves.values() for leaf in _processes(part)]
-    return [gaussian_of(process, "the probability flow")]
+    return [process]
 
 
-def _leaves(prediction: Prediction) -> list[ContinuousPrediction]:
+def _leaves(prediction: Prediction) -> list[Prediction]:
     if isinstance(prediction, ProductPrediction):
         return [leaf for part in prediction.leaves.values() for leaf in _leaves(part)]
-    return [continuous(prediction)]
+    return [prediction.by_leaf()]
 
 
 def _split(like: Tree, y: Tensor, rounded: bool) -> tuple[Tree, Tensor]:
@@ -190,13 +192,6 @@ class AdaptiveODE(Sampler):
         """One step of DDIM."""
         y = field.flat(x)
         clock = torch.full((len(y),), t, dtype=torch.float64, device=y.device)
-        clean = [leaf.to(Clean).value for leaf in _leaves(field.predict(x, clock, torch.arange(len(y), device=y.device)))]
-        flat = torch.cat([leaf.reshape(len(y), -1) for leaf in clean], 1)
-
-        def step(process: Gaussian, here: Tensor, clean: Tensor) -> Tensor:
-            schedule, later = process.schedule, torch.full_like(clock, s)
-            ratio = schedule.sigma(later) / schedule.sigma(clock)
-            on_clean = schedule.alpha(later) - ratio * schedule.alpha(clock)
-            return process.coefficient(ratio, here) * here + process.coefficient(on_clean, here) * clean
-
-        return field.tree(field.each(step, y, flat))
+        leaves = _leaves(field.predict(x, clock, torch.arange(len(y), device=y.device)))
+        moved = [leaf.flow_step(torch.full_like(clock, s)).reshape(len(y), -1) for leaf in leaves]
+        return field.tree(torch.cat(moved, 1))

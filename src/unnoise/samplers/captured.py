@@ -6,6 +6,7 @@ records another.  It reads the weights where they are, so updates in place are s
 (on the host's side) cannot be recorded.  Elsewhere than on CUDA, and where gradients are wanted, the network runs as it is.
 """
 
+import gc
 from collections.abc import Callable
 from copy import copy
 from typing import Any
@@ -52,6 +53,7 @@ def _shapes(tree: Any) -> Any:
 def cuda_graph(work: Callable[[], None]) -> Callable[[], None]:
     """The kernels of a piece of work, recorded, as something to call."""
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    gc.collect()  # a graph that is given up while another is recorded would end that recording
     try:
         with torch.cuda.graph(graph):
             work()

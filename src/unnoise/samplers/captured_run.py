@@ -90,9 +90,9 @@ class CapturedRun:
         self.condition = map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, self.condition)  # type: ignore[assignment]
         problem = Problem(self.denoiser, self.times, NoiseSource(self.seed, self.rows), self.condition)
         self.setup, self.problem = self.sampler.setup(problem), problem  # every replay reads their tensors
+        self.begun = replace(problem.info, seed=self.seed)
         # once beforehand: kernels are compiled, and tables made of what is predicted, which cannot be sent there later
         self._run(problem, self.setup, problem.steps if warm_up else 1)
-        self.begun = problem.info = Info(times=self.times, seed=self.seed)
         self.replay = self.record(self._once)
 
     def _once(self) -> None:

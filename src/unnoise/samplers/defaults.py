@@ -16,10 +16,11 @@ from functools import singledispatch
 from typing import Any
 
 from unnoise.checks import whole
-from unnoise.processes import Chain, Gaussian, Masking, Process, Product
+from unnoise.processes import Chain, Gaussian, Masking, Process, Product, Simulated, SphereHeat
 from unnoise.samplers.ancestral import Ancestral
 from unnoise.samplers.base import OneStep, Sampler
 from unnoise.samplers.exponential import DPMSolverPP
+from unnoise.samplers.generic import FromGenerator
 from unnoise.samplers.masked_leaves import masked_coordinates, other_leaves
 from unnoise.samplers.one_by_one import OneByOne
 from unnoise.samplers.products import Leaves
@@ -68,11 +69,21 @@ def _(process: Product) -> OneStep:
 
 
 @default_sampler.register
+def _(process: Simulated, steps: int | None = None) -> Plan:
+    return Plan(FromGenerator(), _at_least_one(steps) or process.steps)  # the model's own reverse steps
+
+
+@default_sampler.register
 def _(process: Gaussian, steps: int | None = None) -> Plan:
     # of images, in steps enough, the reverse process itself: its noise makes up for what the network gets wrong
     steps = _at_least_one(steps)
     own = len(process.space.shape) > 1 and (steps is None or steps >= 64)
     return Plan(Ancestral(), steps or 128) if own else Plan(DPMSolverPP(2), steps or 64)
+
+
+@default_sampler.register
+def _(process: SphereHeat, steps: int | None = None) -> Plan:
+    return Plan(FromGenerator(), _at_least_one(steps) or 256)  # along great circles
 
 
 @default_sampler.register
