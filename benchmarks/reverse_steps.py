@@ -72,6 +72,7 @@ class Setting:
 
 
 def settings(device: torch.device) -> list[Setting]:
+    torch.manual_seed(0)
     large = device.type == "cuda"
     half = torch.bfloat16 if large else torch.float32
     rates, cosine = rate_matrices.nearest_neighbour(256), un.schedules.Cosine()

@@ -51,8 +51,11 @@ def test_head_training():
 def test_reverse_steps():
     _, *found = json.loads(printed("reverse_steps.py", "--device=cpu", "--steps=16", "--json"))
     assert [row["setting"].split(",")[0] for row in found] == ["ordinal", "uniform"]
-    for row in found:
-        assert row["share of draws that differ"] < 1e-3 and row["as it is, GB"] < 0.4 * row["by probabilities, GB"]
+    # Rounding moves a draw to the next category where a threshold of float32 lies within an ulp of the distribution function:
+    # none of 75,264 ordinal draws in twelve seeds, 3 of 3,072 of the large vocabulary (K / 2^24 = 3e-3 at the most expected).
+    # Four or more of 256 at the rate seen: 2e-4.
+    for row, allowed in zip(found, (1e-3, 4 / 256), strict=True):
+        assert row["share of draws that differ"] < allowed and row["as it is, GB"] < 0.4 * row["by probabilities, GB"]
 
 
 def test_number_sampling():
@@ -61,3 +64,9 @@ def test_number_sampling():
     assert [row["method"] for row in eager] == ["Ancestral", "DDIM", "DPMSolverPP(2)", "UniPC"]
     assert all(row["ratio"] == pytest.approx(row["ms"] / row["floor_ms"]) and row["ms"] > 0 for row in eager)
     assert all(0 < row["us"] < 2000 for row in found if row["path"] == "host") and len(found) == 8
+
+
+def test_step_times():
+    found = json.loads(printed("step_times.py", "--device=cpu", "--steps=2", "--sizes", "tiny"))
+    assert set(found) == {"perceptron", "numbers tiny", "masking tiny", "uniform tiny"}
+    assert 0 < found["perceptron"] < found["masking tiny"]
