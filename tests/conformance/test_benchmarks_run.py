@@ -51,9 +51,9 @@ def test_head_training():
 def test_reverse_steps():
     _, *found = json.loads(printed("reverse_steps.py", "--device=cpu", "--steps=16", "--json"))
     assert [row["setting"].split(",")[0] for row in found] == ["ordinal", "uniform"]
-    # Rounding moves a draw to the next category where a threshold of float32 lies within an ulp of the distribution function:
-    # none of 75,264 ordinal draws in twelve seeds, 3 of 3,072 of the large vocabulary (K / 2^24 = 3e-3 at the most expected).
-    # Four or more of 256 at the rate seen: 2e-4.
+    # Rounding moves a draw to the next category where a threshold of float32 lies within an ulp of the distribution
+    # function: none of 75,264 ordinal draws in twelve seeds, 3 of 3,072 of the large vocabulary (at most K / 2^24 = 3e-3
+    # expected).  Four or more of 256 at the rate seen: 2e-4.
     for row, allowed in zip(found, (1e-3, 4 / 256), strict=True):
         assert row["share of draws that differ"] < allowed and row["as it is, GB"] < 0.4 * row["by probabilities, GB"]
 
