@@ -78,3 +78,17 @@ def test_the_bar(capfd):
     assert "training" in capfd.readouterr().err
     un.fit(np.arange(40) % 4, steps=2, progress=False, device="cpu")
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("best", "error", "words"),
+    [
+        (238.7966, 4.3121, "238.8 ± 4.3 nats"),
+        (0.2289, 25.2, "0 ± 25 nats"),
+        (1.23456, 0.00234, "1.2346 ± 0.0023 nats"),
+        (1.23456, None, "1.2346 nats"),
+    ],
+)
+def test_a_bound_has_the_digits_of_its_error(best, error, words):
+    said = display.trained({"step": 5, "seconds": 1.0, "reason": "steps", "best": best, "best_se": error})
+    assert said == f"5 steps, 1 s, ended by steps; bound {words} on held-out rows"

@@ -4,7 +4,7 @@ import html
 from base64 import b64encode
 from importlib import import_module
 from importlib.util import find_spec
-from math import isfinite
+from math import floor, isfinite, log10
 from typing import TYPE_CHECKING, Any
 
 from unnoise.data.arrays import Array, picture
@@ -62,8 +62,10 @@ def trained(outcome: dict[str, Any]) -> str:
     if outcome.get("best") is None:
         return said
     error = outcome.get("best_se")
-    within = f" ± {error:.2g}" if error is not None and isfinite(error) else ""
-    return f"{said}; bound {outcome['best']:.4f}{within} nats on held-out rows"
+    if error is None or not isfinite(error):
+        return f"{said}; bound {outcome['best']:.4f} nats on held-out rows"
+    digits = max(0, 1 - floor(log10(error))) if error > 0 else 4  # two of the error's
+    return f"{said}; bound {outcome['best']:.{digits}f} ± {error:.{digits}f} nats on held-out rows"
 
 
 def page(model: "Model") -> str:
@@ -107,4 +109,5 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
     def cells(row: list[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag} style='{CELL}'>{html.escape(str(cell))}</{tag}>" for cell in row) + "</tr>"
 
-    return f"<table style='{STYLE}'>{cells(head, 'th')}{''.join(cells(row, 'td') for row in rows)}</table>"
+    body = "".join(cells(row, "td") for row in rows)
+    return f"<div style='overflow-x: auto'><table style='{STYLE}'>{cells(head, 'th')}{body}</table></div>"
