@@ -133,8 +133,9 @@ NAMES = {  # by the module that each name is fetched from
         "Rates Ratio RawPosterior Remaining Score Slopes TangentScore Transition UnitScore Velocity variances"
     ),
     "processes": (
-        "BirthDeath Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation JumpDiffusion Masking MatrixChain Mixture "
-        "Process Product RateMatrix Simulated SphereHeat Thinning Uniform WrappedNormal d3pm noise_laws rate_matrices"
+        "BirthDeath Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation JumpDiffusion Masking MatrixChain "
+        "Mixture Process Product RateMatrix Simulated SphereHeat Thinning Uniform WrappedNormal d3pm noise_laws "
+        "rate_matrices"
     ),
     "samplers.encode": "encode",
     "samplers.sample": "sample",

@@ -6,9 +6,9 @@ With N ~ Poisson(L) throws of the variance w each, on top of a variance v,
 
     p(x) = sum_n e^{-L} L^n/n! N(x; m, v + n w),
 
-the sum being cut where a tail of 1e-14 is left.  A throw moves all coordinates at once, so that n is one number for the whole
-vector: the coordinates are not independent.  Everything is in logarithms and in float64; the score is the mean of those of
-the components under their weights given x.
+the sum being cut where a tail of 1e-14 is left.  A throw moves all coordinates at once, so that n is one number for the
+whole vector: the coordinates are not independent.  Everything is in logarithms and in float64; the score is the mean of
+those of the components under their weights given x.
 
 The divergence of two such laws has no closed form.  In pairs of components the log-sum inequality bounds it,
 

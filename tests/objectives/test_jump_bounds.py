@@ -1,4 +1,4 @@
-"""The bound under jump-diffusion: with the exact denoiser it is -log q, by quadrature; wrong networks and mutants are seen."""
+"""The bound under jump-diffusion: with the exact denoiser it is -log q; wrong networks and mutants are seen."""
 
 import pytest
 import torch

@@ -29,7 +29,7 @@ class CloudLeaf(Leaf):
         rows = len(log_share)
         return Clouds(self.means.expand(rows, -1, -1), self.variances.expand(rows, -1), log_share)
 
-    def log_evidence(self, process: JumpDiffusion, x_t: Tensor, t: Clock):
+    def log_evidence(self, process, x_t, t):
         even = torch.zeros(len(x_t), len(self.means), dtype=torch.float64)
         return process.log_evidence(x_t, self.clouds(even), t)
 

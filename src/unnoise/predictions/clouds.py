@@ -51,8 +51,8 @@ class CloudMixture(Prediction):
         rows, numbers = len(x_t), process.space.dimension + 2
         if output.ndim != 3 or len(output) != rows or output.shape[2] != numbers or not output.shape[1]:
             raise ValueError(
-                f"the network returned shape {tuple(output.shape)}; expected ({rows}, clouds, {numbers}): for each cloud the "
-                f"{numbers - 2} numbers of its mean, the log of its variance, and a logit of its share"
+                f"the network returned shape {tuple(output.shape)}; expected ({rows}, clouds, {numbers}): for each cloud "
+                f"the {numbers - 2} numbers of its mean, the log of its variance, and a logit of its share"
             )
         return cls(output, process, x_t, t)  # type: ignore[arg-type]
 

@@ -2,8 +2,8 @@
 
     x_t = a_t (x_0 + sqrt(tau_t) eps + s sum_{i <= N_t} xi_i),      N_t ~ Poisson(L_t),      L_t = l t
 
-with a = alpha and tau = sigma^2/alpha^2 of a schedule, eps and xi standard normal.  A throw moves the whole vector.  Given the
-number of throws everything is normal:
+with a = alpha and tau = sigma^2/alpha^2 of a schedule, eps and xi standard normal.  A throw moves the whole vector.  Given
+the number of throws everything is normal:
 
     q(x_t | x_0)      = sum_n Poisson(n; L_t) N(a_t x_0, sigma_t^2 + n a_t^2 s^2)
     q(x_t | x_s)      = sum_n Poisson(n; L_t - L_s) N(alpha_{t|s} x_s, sigma_{t|s}^2 + n a_t^2 s^2)
@@ -15,12 +15,15 @@ where V_n = sigma_s^2 + n a_s^2 s^2 and W_m = sigma_{t|s}^2 + m a_t^2 s^2.  The 
 
     L phi = (d log a/dt) x . grad phi + 1/2 g^2 Laplace phi + l int N(y; x, a^2 s^2) [phi(y) - phi(x)] dy;
 
-its jumps have the scale a s, since a throw by s of what stands in the brackets is one by a s of x_t.  Run backwards given x_0
-it has the drift -(d log a/dt) x + g^2 grad log q(x | x_0), the same diffusion, and the jumps l N(x; y, a^2 s^2) q(y | x_0)/q(x | x_0)
-(`jump_kernels`), a throw being undone at the rate E[N_t | x_t, x_0]/t in all.
+its jumps have the scale a s, since a throw by s of what stands in the brackets is one by a s of x_t.  Run backwards given
+x_0 it has the drift -(d log a/dt) x + g^2 grad log q(x | x_0), the same diffusion, and the jumps
 
-The prior is the noise alone, q(x_1 | x_0 = 0).  What it misses is counted in the bound: KL(q(x_1 | x_0) || prior), of one number
-by quadrature, of several by
+    l N(x; y, a^2 s^2) q(y | x_0)/q(x | x_0)                                                            (`jump_kernels`),
+
+a throw being undone at the rate E[N_t | x_t, x_0]/t in all.
+
+The prior is the noise alone, q(x_1 | x_0 = 0).  What it misses is counted in the bound: KL(q(x_1 | x_0) || prior), of one
+number by quadrature, of several by
 
     KL <= sum_n Poisson(n; L_1) |x_0|^2/(2 (tau_1 + n s^2)),
 
@@ -37,7 +40,6 @@ from torch import Tensor
 from unnoise.checks import as_times, ordered
 from unnoise.generators import Local
 from unnoise.jump_laws import IsotropicMixture, graded_nodes, log_normal, poisson_log_weights, poisson_terms, squared
-from unnoise.laws import log_of
 from unnoise.processes.base import Process, last_time, valid_schedule
 from unnoise.processes.jump_kernels import NormalJumps, ReturnJumps
 from unnoise.schedules import Cosine, Schedule
@@ -126,6 +128,7 @@ class JumpDiffusion(Process):
 
     def prior_kl(self, x0: Tree, t: Clock = 1.0) -> Tensor:
         """KL(q(x_t | x_0) || prior) of one number; of several a bound from above."""
+        x0 = self.space.check(x0, "x0")
         law, prior = self.marginal(x0, t), self.prior(len(x0), x0.dtype, x0.device)
         if self.space.dimension > 1:
             return law.kl_bound(prior)

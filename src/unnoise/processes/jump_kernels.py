@@ -9,7 +9,9 @@ V_k,n+1 = V_kn + w and P_n = Poisson(n; L), where the centre k has the weight c_
 
     J^(x, y) = l N(x; y, w) sum_k c_k p_k(y)/p_k(x),                                            (eq:reversed-generator)
 
-which is again a mixture of normal laws: N(y; m, V_n) N(x; y, w) = N(x; m, V_{n+1}) N(y; m + (x - m) V_n/V_{n+1}, w V_n/V_{n+1}),
+which is again a mixture of normal laws, with r = V_n/V_{n+1}:
+
+    N(y; m, V_n) N(x; y, w) = N(x; m, V_{n+1}) N(y; m + r (x - m), r w),
 
     total rate      l sum_k c_k sum_n P_n N(x; m_k, V_k,n+1)/p_k(x) = (l/L) E[number of throws | x],
 
