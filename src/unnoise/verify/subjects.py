@@ -130,9 +130,9 @@ def count_subject(process: Thinning, name: str, oracle: Oracle | None = None) ->
 
 
 def heat_subject(process: HeatProcess, name: str) -> Subject:
-    """A mixture of three heat kernels on a closed space of one or two dimensions."""
+    """A mixture of three heat kernels on a closed space of one to three dimensions."""
     dimension = process.space.dimension
-    if dimension > 2:
+    if not process.integrable:
         raise ValueError(
             f"{process.space}: verification integrates over the space, so build the process on one or two angles"
         )
