@@ -19,12 +19,14 @@ from typing import cast
 from unnoise.objectives.decoders import CategoricalDecoder, CountDecoder, Decoder, GaussianDecoder, HeatDecoder, LeafDecoders
 from unnoise.objectives.leaves import leaves_of
 from unnoise.objectives.mixed_times import MixedTimes
+from unnoise.objectives import flight_bound as _  # registers the bound of its paths
 from unnoise.objectives.path_bound import PathsEnd
 from unnoise.objectives.times import Importance, MaskedCount, Times
 from unnoise.objectives.weightings import Bound, Weighting
 from unnoise.processes import (
     Chain,
     FiniteProcess,
+    FiniteSpeed,
     Gaussian,
     HeatProcess,
     Masking,
@@ -62,6 +64,11 @@ def _(process: Thinning) -> Decoder:
 
 @default_decoder.register(Simulated)
 def _(process: Simulated) -> Decoder:
+    return PathsEnd()
+
+
+@default_decoder.register(FiniteSpeed)
+def _(process: FiniteSpeed) -> Decoder:
     return PathsEnd()
 
 
