@@ -2,8 +2,8 @@
 
 A column is read as text, so that it can be written as it was: decimals, date formats, `True` or `true`.  A `Scale` says
 how texts are numbers.  A discrete column lists its texts in order and a state is an index of that list; a continuous one
-holds a map of numbers to scores, `Quantiles` or `Straight`, or to angles, `Around`, and beside it the texts of its atoms,
-the single values that hold a good share of the rows.  Its states are:
+holds a map of numbers to scores, `Quantiles` or `Straight`, or to angles, `Around` and `Parallels`, and beside it the texts
+of its atoms, the single values that hold a good share of the rows.  Its states are:
 
     0 ... len(texts)-1     the value texts[state]
     then                   missing, where a value was missing
@@ -13,7 +13,7 @@ the single values that hold a good share of the rows.  Its states are:
 import warnings
 from dataclasses import dataclass
 from decimal import Decimal
-from math import pi
+from math import log, pi
 from textwrap import shorten
 from typing import Any
 
@@ -22,6 +22,7 @@ import numpy as np
 from unnoise.data.any_scale import Scale, scale_from_json, scale_to_json
 from unnoise.data.around import Around
 from unnoise.data.base import BadData
+from unnoise.data.globe import INSIDE, KINDS, Parallels, limits
 from unnoise.data.quantiles import Quantiles
 from unnoise.data.scales import Decimals
 from unnoise.data.straight import Straight
@@ -77,7 +78,8 @@ class Column:
     missing: str | None = None  # how a missing value is written; None where none was missing
     blanks: tuple[str, ...] = MISSING  # texts that stand for a missing value
     scale: Scale | None = None  # None where the texts are words
-    scores: Quantiles | Straight | Around | None = None  # of the numbers of a continuous column
+    scores: Quantiles | Straight | Around | Parallels | None = None  # of the numbers of a continuous column
+    partner: str = ""  # of a latitude the column of its longitude, and the reverse
     note: str = ""  # what is unclear about it
 
     @property
@@ -87,8 +89,8 @@ class Column:
 
     @property
     def closed(self) -> bool:
-        """Whether its numbers begin again after a period."""
-        return isinstance(self.scores, Around)
+        """Whether its numbers are angles."""
+        return isinstance(self.scores, Around | Parallels)
 
     @property
     def choices(self) -> str:
@@ -149,13 +151,35 @@ class Column:
         state = states[values.index]
         if self.scores is None:
             return state, None
+        self._check_place(values, numbers)
         noise = NoiseSource(SEED, len(state)).at(self.name)
-        fill = noise.at("fill")  # rows without a number of their own: read by no one
-        score = (2 * pi * fill.uniform() - pi if self.closed else fill.normal()).numpy().copy()
+        score = self._fill(noise.at("fill"))
         own = state == self.size - 1
         spread = noise.at("place").uniform().numpy()[own] if place is None else place
+        if self.kind in KINDS:
+            spread = 0.5 + INSIDE * (spread - 0.5)
         score[own] = self.scores.encode(numbers[values.index[own]], spread)
         return state, score
+
+    def _check_place(self, values: Texts, numbers: np.ndarray) -> None:
+        """That latitudes and longitudes are some."""
+        if self.kind in KINDS and isinstance(self.scores, Around | Parallels):
+            low, high = limits(self.kind, self.scores.period)
+            if (bad := np.flatnonzero((numbers < low) | (numbers > high))).size:
+                raise values.error(f"is no {self.kind}, from {low:.6g} to {high:.6g}: correct it", int(bad[0]))
+
+    def _fill(self, noise: NoiseSource) -> np.ndarray:
+        """Scores of rows without a number of their own: read by no one."""
+        if not self.closed:
+            return noise.normal().numpy().copy()
+        u = 2 * noise.uniform().numpy() - 1
+        return np.asarray(np.arcsin(u) if self.kind == "latitude" else pi * u).copy()
+
+    def log_fill(self, score: np.ndarray | float) -> np.ndarray | float:
+        """log q of such a score: normal, uniform around, and of a latitude such that the place is uniform on the globe."""
+        if self.closed:
+            return -log(2.0) if self.kind == "latitude" else -log(2 * pi)
+        return -0.5 * (score**2 + log(2 * pi))
 
     def _nearest(self, number: float) -> str:
         """The known values on both sides of a new one, as a remedy."""
@@ -193,17 +217,14 @@ class Column:
         data: dict[str, Any] = {"name": self.name, "kind": self.kind, "texts": list(self.texts), "missing": self.missing}
         data |= {"blanks": list(self.blanks), "quantiles": None, "scale": scale_to_json(self.scale), "note": self.note}
         if self.scores is not None:
-            name = {Straight: "straight", Around: "around"}.get(type(self.scores), "quantiles")
+            name = {Straight: "straight", Around: "around", Parallels: "parallels"}.get(type(self.scores), "quantiles")
             data[name] = self.scores.to_json()
-        return data
+        return data | ({"partner": self.partner} if self.partner else {})
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Column":
         lists = {"texts": tuple(data["texts"]), "blanks": tuple(data["blanks"])}
-        known = {name: value for name, value in data.items() if name not in ("quantiles", "straight", "around")}
-        scores: Quantiles | Straight | Around | None = data["quantiles"] and Quantiles.from_json(data["quantiles"])
-        if "straight" in data:
-            scores = Straight.from_json(data["straight"])
-        if "around" in data:
-            scores = Around.from_json(data["around"])
+        maps: dict[str, Any] = {"quantiles": Quantiles, "straight": Straight, "around": Around, "parallels": Parallels}
+        known = {name: value for name, value in data.items() if name not in maps}
+        scores = next((kind.from_json(data[name]) for name, kind in maps.items() if data.get(name) is not None), None)
         return cls(**{**known, **lists, "scale": scale_from_json(data["scale"]), "scores": scores})

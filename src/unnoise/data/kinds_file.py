@@ -4,6 +4,7 @@ import json
 
 from unnoise.data.around import PERIODS, Around
 from unnoise.data.columns import MISSING, Column
+from unnoise.data.globe import Parallels
 from unnoise.data.left_out import LeftOut
 from unnoise.data.wishes import FORMS, KINDS, LEFT_OUT
 from unnoise.data.written_dates import WrittenDates
@@ -15,7 +16,7 @@ HEAD = f"""\
 # beside the model: {", ".join(LEFT_OUT)}; identifiers are made anew in samples, private ones and texts are empty
 # drop: not even in samples
 # more: {{kind: ordinal, order: [low, high]}}, {{kind: number, missing: [-9]}}, {{kind: date, form: day first}},
-#   {{kind: angle, period: 24}}
+#   {{kind: angle, period: 24}}, {{kind: latitude, period: radians}}; a latitude and a longitude are a place on the globe
 # periods: a number, or {", ".join(PERIODS)}
 # forms: {", ".join(FORMS)}
 """
@@ -44,7 +45,7 @@ def _line(column: Column | LeftOut) -> str:
         more.append(f"missing: {json.dumps(extra, ensure_ascii=False)}")
     if form := _form(column):
         more.append(f"form: {form}")
-    if isinstance(column.scores, Around):
+    if isinstance(column.scores, Around | Parallels):
         period = column.scores.period
         more.append(f"period: {next((name for name, p in PERIODS.items() if p == period), repr(period))}")
     said = " ".join(column.choices.split())

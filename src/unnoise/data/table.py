@@ -1,9 +1,9 @@
 """Tables: a CSV, TSV, JSON-lines, Excel or Parquet file as states of a product space, and states as such a file.
 
 All categorical columns share one leaf, `categories`, one coordinate each, under masking noise.  Every continuous column is
-a Gaussian leaf of its own, since a leaf at time 0 is how one conditions on a column; one of angles a leaf of angles.  A
-continuous column with missing values, or with single values that hold a share of the rows, also has a coordinate in
-`categories`, which says when to read it.
+a Gaussian leaf of its own, since a leaf at time 0 is how one conditions on a column; one of angles a leaf of angles, and a
+latitude with its longitude one leaf, a point of the sphere.  A continuous column with missing values, or with single values
+that hold a share of the rows, also has a coordinate in `categories`, which says when to read it.
 
 Identifiers and private texts stand beside the model (`LeftOut`): samples get new ones, or empty cells.
 
@@ -53,10 +53,10 @@ from unnoise.data.text_encoding import FALLBACK
 from unnoise.data.typed_columns import arrow_type, is_text, packed_schema, unpacked_schema
 from unnoise.data.understanding import notes, understand
 from unnoise.objectives import Importance
-from unnoise.processes import Gaussian, Masking, Process, Product, WrappedNormal
+from unnoise.processes import Gaussian, Masking, Process, Product, SphereHeat, WrappedNormal
 from unnoise.schedules import Polynomial
 from unnoise.shapes import AnyState, Bool, Float, Tree
-from unnoise.spaces import Euclidean, Finite, ProductSpace, Space, Torus
+from unnoise.spaces import Euclidean, Finite, ProductSpace, Space, Sphere, Torus
 
 FEW_ROWS = 20_000  # tables of at most so many rows draw their labels before their numbers, by
 LATE = 4.0
@@ -187,8 +187,17 @@ class Table(Format):
     @property
     def leaves(self) -> dict[str, Column]:
         """The continuous columns by the name of their leaf."""
-        continuous = [column for column in self.columns if column.scores is not None]
+        continuous = [column for column in self.columns if column.scores is not None and not column.partner]
         return dict(zip(leaf_names([column.name for column in continuous]), continuous, strict=True))
+
+    @property
+    def globes(self) -> dict[str, tuple[Column, Column]]:
+        """Columns of latitudes and of longitudes by the name of their leaf."""
+        by_name = {column.name: column for column in self.columns}
+        pairs = [(c, by_name[c.partner]) for c in self.columns if c.partner and c.kind == "latitude"]
+        single = [column.name for column in self.leaves.values()]
+        named = leaf_names([*single, *(f"{a.name}_{b.name}" for a, b in pairs)])
+        return dict(zip(named[len(single) :], pairs, strict=True))
 
     @property
     def coordinates(self) -> tuple[Column, ...]:
@@ -200,17 +209,15 @@ class Table(Format):
         """Of the states."""
         sizes = [column.size for column in self.coordinates]
         discrete: dict[str, Space] = {CATEGORIES: Finite(sizes)} if sizes else {}
-        return ProductSpace(
-            **discrete, **{leaf: Torus((1,)) if c.closed else Euclidean((1,)) for leaf, c in self.leaves.items()}
-        )
+        single = {leaf: Torus((1,)) if c.closed else Euclidean((1,)) for leaf, c in self.leaves.items()}
+        return ProductSpace(**discrete, **single, **{leaf: Sphere(2) for leaf in self.globes})
 
     def process(self) -> Process:
         sizes = [column.size for column in self.coordinates]
         schedule = None if self.late == 1 else Polynomial(self.late)
         discrete = {CATEGORIES: Masking(sizes, schedule=schedule)} if sizes else {}
-        return Product(
-            **discrete, **{leaf: WrappedNormal((1,)) if c.closed else Gaussian((1,)) for leaf, c in self.leaves.items()}
-        )
+        single = {leaf: WrappedNormal((1,)) if c.closed else Gaussian((1,)) for leaf, c in self.leaves.items()}
+        return Product(**discrete, **single, **{leaf: SphereHeat(2) for leaf in self.globes})
 
     def objective_options(self) -> dict[str, Any]:
         """Numbers alone have the times that they have beside labels."""
@@ -246,7 +253,7 @@ class Table(Format):
 
     def log_fill(self, x: dict[str, Tensor]) -> Float[Tensor, "rows"]:
         """Of the normal numbers that stand where a continuous column is missing or has one of its atoms."""
-        return table_states.log_fill(self, x) if self.leaves else super().log_fill(x)
+        return table_states.log_fill(self, x) if self.leaves or self.globes else super().log_fill(x)
 
     def encode(self, path: Path | str, unseen: str = "refuse") -> Tree:
         """States of another file.  `unseen`: "refuse" an ordered value that was never seen, or move it to the "nearest"."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from unnoise.data.columns import Column
 from unnoise.data.files import write_bytes
+from unnoise.data.globe import radians
 from unnoise.data.left_out import LeftOut
 from unnoise.data.table_files import arrow_library
 from unnoise.data.table_kinds import TYPED, table_suffix
@@ -28,14 +29,15 @@ def decode(format: "Table", x: AnyState) -> Cells:
     """The columns of the model."""
     format.space.check(x)
     where = {column.name: i for i, column in enumerate(format.coordinates)}
-    leaf_of = {column.name: leaf for leaf, column in format.leaves.items()}
+    scores = {column.name: x[leaf][:, 0].double().cpu().numpy() for leaf, column in format.leaves.items()}
+    for leaf, pair in format.globes.items():
+        scores |= zip([column.name for column in pair], radians(x[leaf].double().cpu().numpy()), strict=True)
     rows = len(next(iter(x.values())))
     result = {}
     for column in format.columns:
         only = np.full(rows, column.size - 1)  # a continuous column with no other state
         state = x[CATEGORIES][:, where[column.name]].cpu().numpy() if column.name in where else only
-        score = x[leaf_of[column.name]][:, 0].double().cpu().numpy() if column.name in leaf_of else None
-        result[column.name] = column.decode(state, score)
+        result[column.name] = column.decode(state, scores.get(column.name))
     return result
 
 

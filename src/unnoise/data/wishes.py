@@ -6,11 +6,12 @@ from typing import Any
 
 from unnoise.data.around import PERIODS
 from unnoise.data.columns import Column, Texts
+from unnoise.data.globe import KINDS as GLOBE
 from unnoise.data.left_out import LeftOut
 from unnoise.data.written_dates import WrittenDates
 from unnoise.data.written_numbers import WrittenNumbers
 
-KINDS = ("number", "count", "ordinal", "category", "boolean", "date", "angle")
+KINDS = ("number", "count", "ordinal", "category", "boolean", "date", "angle", *GLOBE)
 LEFT_OUT = ("identifier", "private", "text")
 FORMS: dict[str, str | bool] = {"decimal comma": ",", "decimal point": ".", "day first": True, "month first": False}
 
@@ -72,8 +73,10 @@ def _period(values: Texts, kind: str | None, said: Any) -> float | None:
     """A number, or a name for one."""
     if said is None:
         return None
-    if kind != "angle":
+    if kind not in ("angle", *GLOBE):
         raise values.error(f"has the override period = {said!r} with kind {kind}: a period belongs to kind angle")
+    if kind in GLOBE and said not in ("degrees", "radians"):
+        raise values.error(f"has the override period = {said!r} with kind {kind}: it is degrees or radians")
     try:
         period = PERIODS.get(said) or float(said)
     except (TypeError, ValueError):
