@@ -359,6 +359,37 @@ def manifolds() -> Figure:
     return figure
 
 
+@picture
+def simplex() -> Figure:
+    """One share of two: paths of the Wright-Fisher diffusion, and where the reverse ends."""
+    figure = sheet(2.9)
+    up, law, shares, down = panels(figure)[0]
+    process = un.WrightFisher(2)
+    points, ages = torch.tensor([[0.15, 0.85], [0.7, 0.3]]), torch.tensor([0.05, 0.03])
+    oracle = un.oracles.simplex_mixture(process, torch.tensor([0.5, 0.5]), points, ages)
+    fine, grid = times(120), times(40)
+    x = process.space.nodes(60)[0]
+    marginal = torch.stack([oracle.log_marginal(x, t).exp() for t in grid])
+    for axis, path, title in (
+        (up, noising(process, oracle.draw(un.NoiseSource(0, 6)), fine, 1), "forward paths"),
+        (down, denoising(oracle, 6, fine, 2), "reverse paths, exact denoiser"),
+    ):
+        heat(axis, marginal / marginal.amax(1, keepdim=True), 0.0, 1.0, 3.0, PATHS)
+        lines(axis, fine, torch.stack(path)[..., 0])
+        axis.set_title(title)
+    start = torch.tensor([[1.0, 0.0]], dtype=torch.float64).expand(len(x), 2)
+    exact = torch.stack([process.law(start, process.tau(t, x)).log_prob(x).exp() for t in grid])
+    heat(law, exact / exact.amax(1, keepdim=True), 0.0, 1.0, 1.0)
+    law.set_title(r"$q(x_t \mid x_0 = 1)$ over its peak")
+    drawn = denoising(oracle, 2000, times(64), 3)[0][:, 0]
+    density_ends(shares, x[:, 0], oracle.log_prob(x).exp(), drawn)
+    for axis in (up, law, down, shares):
+        axis.set_ylim(0, 1)
+    for axis in (up, law, down):
+        time_axis(axis)
+    return figure
+
+
 def lines(axis: Axes, grid: Tensor, values: Tensor) -> None:
     for i, line in enumerate(values.T):
         axis.plot(grid, line, lw=0.8, color=COLOURS[i % len(COLOURS)])
