@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     )
     from unnoise.predictions import (
         Clean,
-        CloudMixture,
         CountRatio,
         Energy,
         Flow,
@@ -78,7 +77,6 @@ if TYPE_CHECKING:
         Gaussian,
         HeatProcess,
         Interpolation,
-        JumpDiffusion,
         Masking,
         MatrixChain,
         Mixture,
@@ -129,13 +127,12 @@ NAMES = {  # by the module that each name is fetched from
         "Grid Importance MaskedCount MixedTimes Objective Quadrature Stratified Terms bound decoders fit_schedule weightings"
     ),
     "predictions": (
-        "Clean CloudMixture CountRatio Energy Flow FromMarginal InexactConversion Intensity Mean Noise Posterior Prediction "
-        "Rates Ratio RawPosterior Remaining Score Slopes TangentScore Transition UnitScore Velocity variances"
+        "Clean CountRatio Energy Flow FromMarginal InexactConversion Intensity Mean Noise Posterior Prediction Rates "
+        "Ratio RawPosterior Remaining Score Slopes TangentScore Transition UnitScore Velocity variances"
     ),
     "processes": (
-        "BirthDeath Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation JumpDiffusion Masking MatrixChain "
-        "Mixture Process Product RateMatrix Simulated SphereHeat Thinning Uniform WrappedNormal d3pm noise_laws "
-        "rate_matrices"
+        "BirthDeath Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation Masking MatrixChain Mixture Process "
+        "Product RateMatrix Simulated SphereHeat Thinning Uniform WrappedNormal d3pm noise_laws rate_matrices"
     ),
     "samplers.encode": "encode",
     "samplers.sample": "sample",
@@ -164,7 +161,6 @@ __all__ = [
     "Chain",
     "Circle",
     "Clean",
-    "CloudMixture",
     "MaskedCount",
     "CountRatio",
     "Counts",
@@ -186,7 +182,6 @@ __all__ = [
     "Importance",
     "InexactConversion",
     "Intensity",
-    "JumpDiffusion",
     "JumpKernel",
     "Local",
     "Interpolation",

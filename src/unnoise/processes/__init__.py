@@ -11,7 +11,6 @@ from unnoise.processes.dense import DenseProcess
 from unnoise.processes.finite import FiniteProcess
 from unnoise.processes.gaussian import Gaussian
 from unnoise.processes.heat import HeatProcess, WrappedNormal
-from unnoise.processes.jump_diffusion import JumpDiffusion
 from unnoise.processes.matrix_chain import MatrixChain
 from unnoise.processes.mixture import Mixture
 from unnoise.processes.product import Product
@@ -28,7 +27,6 @@ __all__ = [
     "Gaussian",
     "HeatProcess",
     "Interpolation",
-    "JumpDiffusion",
     "Masking",
     "MatrixChain",
     "Mixture",
