@@ -6,6 +6,7 @@ Nothing here is imported before a row asks for it; a library that is not install
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +24,9 @@ def diffusers_run(name: str, network: nn.Module, x: Tensor, steps: int) -> dict[
     """A scheduler of diffusers from the noise x, as its pipelines loop."""
     module, options = DIFFUSERS[name]
     try:
-        scheduler = getattr(import_module(f"diffusers.schedulers.{module}"), name)(**options)
+        with catch_warnings():
+            simplefilter("ignore")  # what others warn of while they are compiled is not ours to stop at
+            scheduler = getattr(import_module(f"diffusers.schedulers.{module}"), name)(**options)
     except (ImportError, AttributeError):
         return {}
 
@@ -40,10 +43,12 @@ def diffusers_run(name: str, network: nn.Module, x: Tensor, steps: int) -> dict[
 def flow_matching_run(network: nn.Module, x: Tensor, size: int, steps: int) -> dict[str, Callable[[], Any]]:
     """The discrete Euler solver of flow_matching from x, all MASK."""
     try:
-        from flow_matching.path import MixtureDiscreteProbPath
-        from flow_matching.path.scheduler import PolynomialConvexScheduler
-        from flow_matching.solver import MixtureDiscreteEulerSolver
-        from flow_matching.utils import ModelWrapper
+        with catch_warnings():
+            simplefilter("ignore")
+            from flow_matching.path import MixtureDiscreteProbPath
+            from flow_matching.path.scheduler import PolynomialConvexScheduler
+            from flow_matching.solver import MixtureDiscreteEulerSolver
+            from flow_matching.utils import ModelWrapper
     except ImportError:
         return {}
 
