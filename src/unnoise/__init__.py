@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         Clean,
         CountRatio,
         Energy,
+        FlipRatios,
         Flow,
         FromMarginal,
         InexactConversion,
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
         Gaussian,
         HeatProcess,
         Interpolation,
+        Kac,
         Masking,
         MatrixChain,
         Mixture,
@@ -94,7 +96,7 @@ if TYPE_CHECKING:
     )
     from unnoise.samplers.encode import encode
     from unnoise.samplers.sample import sample
-    from unnoise.spaces import Circle, Counts, Euclidean, Finite, JumpKernel, Space, Sphere, Torus
+    from unnoise.spaces import Circle, Counts, Euclidean, Finite, JumpKernel, PhaseSpace, Space, Sphere, Torus
 
 __version__ = "0.1.0"
 
@@ -127,16 +129,16 @@ NAMES = {  # by the module that each name is fetched from
         "Grid Importance MaskedCount MixedTimes Objective Quadrature Stratified Terms bound decoders fit_schedule weightings"
     ),
     "predictions": (
-        "Clean CountRatio Energy Flow FromMarginal InexactConversion Intensity Mean Noise Posterior Prediction Rates "
-        "Ratio RawPosterior Remaining Score Slopes TangentScore Transition UnitScore Velocity variances"
+        "Clean CountRatio Energy FlipRatios Flow FromMarginal InexactConversion Intensity Mean Noise Posterior Prediction "
+        "Rates Ratio RawPosterior Remaining Score Slopes TangentScore Transition UnitScore Velocity variances"
     ),
     "processes": (
-        "BirthDeath Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation Masking MatrixChain Mixture Process "
-        "Product RateMatrix Simulated SphereHeat Thinning Uniform WrappedNormal d3pm noise_laws rate_matrices"
+        "BirthDeath Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation Kac Masking MatrixChain Mixture "
+        "Process Product RateMatrix Simulated SphereHeat Thinning Uniform WrappedNormal d3pm noise_laws rate_matrices"
     ),
     "samplers.encode": "encode",
     "samplers.sample": "sample",
-    "spaces": "Circle Counts Euclidean Finite JumpKernel Space Sphere Torus",
+    "spaces": "Circle Counts Euclidean Finite JumpKernel PhaseSpace Space Sphere Torus",
 }
 _HOME = {name: module for module, names in NAMES.items() for name in names.split()}
 
@@ -173,6 +175,7 @@ __all__ = [
     "Euclidean",
     "Finite",
     "FiniteProcess",
+    "FlipRatios",
     "Flow",
     "FromMarginal",
     "Gaussian",
@@ -185,6 +188,7 @@ __all__ = [
     "JumpKernel",
     "Local",
     "Interpolation",
+    "Kac",
     "Masking",
     "MatrixChain",
     "Mean",
@@ -195,6 +199,7 @@ __all__ = [
     "NoiseSource",
     "Objective",
     "PathWeighted",
+    "PhaseSpace",
     "Posterior",
     "Prediction",
     "ProbabilityFlow",

@@ -31,6 +31,7 @@ class MLPConfig:
     shape: Sequence[int]
     kind: str = "number"  # or "count", "angle"
     entries: int = 1  # numbers predicted per coordinate; 1 means that there is no axis for them
+    answers: Sequence[int] | None = None  # the shape of the prediction where it is not that of x
     width: int = 256
     layers: int = 4
     frequencies: int = 3  # waves of each coordinate; 0: the number alone
@@ -68,7 +69,7 @@ class MLP(nn.Module):
         super().__init__()
         self.config = config
         size = prod(config.shape)
-        self.outputs = size * config.entries
+        self.outputs = (size if config.answers is None else prod(config.answers)) * config.entries
         seen = size * (1 + 2 * config.frequencies) + (size if config.self_condition else 0)
         self.inward, self.time = nn.Linear(seen, config.width), TimeEmbedding(config.width)
         self.blocks = nn.ModuleList(_Layer(config.width, config.layers) for _ in range(config.layers))
@@ -91,4 +92,5 @@ class MLP(nn.Module):
         for block in self.blocks:
             h = block(h, c)
         out = self.out(modulate(rms_norm(h), *self.modulation(c)))
-        return out.reshape(x.shape if self.config.entries == 1 else (*x.shape, self.config.entries))
+        shape = x.shape if self.config.answers is None else (batch, *self.config.answers)
+        return out.reshape(shape if self.config.entries == 1 else (*shape, self.config.entries))

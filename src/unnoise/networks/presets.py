@@ -1,6 +1,6 @@
 """A network for a process, in three sizes.
 
-    numbers or counts, one axis or none     MLP; angles of any shape too
+    numbers or counts, one axis or none     MLP; angles, and positions with velocities, of any shape too
     numbers in an order, such as in time    SeriesNet
     arrays of two or three axes             SmallUNet
     a sequence of categories of one size    SequenceTransformer
@@ -22,7 +22,17 @@ from torch import nn
 from unnoise.extensions import unknown
 from unnoise.networks.base import NEEDS, REGISTRY, build, configured, plan
 from unnoise.networks.columns import ColumnLeaf
-from unnoise.processes import FiniteProcess, Gaussian, HeatProcess, Process, Product, SphereHeat, Thinning, WrappedNormal
+from unnoise.processes import (
+    FiniteProcess,
+    FlippingVelocity,
+    Gaussian,
+    HeatProcess,
+    Process,
+    Product,
+    SphereHeat,
+    Thinning,
+    WrappedNormal,
+)
 from unnoise.schedules import Cosine
 
 MOST_COLUMNS = 2048  # tokens of a table; a network for more should know how they lie
@@ -161,6 +171,11 @@ def _(process: Gaussian | Thinning, **hints: Any) -> tuple[str, dict[str, Any]]:
 def _(process: HeatProcess, **hints: Any) -> tuple[str, dict[str, Any]]:
     leaf = column(process, ())
     return "MLP", {"shape": leaf.shape, "kind": leaf.kind}
+
+
+@network_for.register
+def _(process: FlippingVelocity, **hints: Any) -> tuple[str, dict[str, Any]]:
+    return "MLP", {"shape": process.state_space.shape, "answers": process.space.shape}
 
 
 def _series(process: Gaussian, rows: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ A subclass has those of its base, a product those of its leaves, a chain those o
 from functools import singledispatch
 from typing import cast
 
+from unnoise.objectives import flight_bound  # noqa: F401  registers the bound of its paths
 from unnoise.objectives.decoders import CategoricalDecoder, CountDecoder, Decoder, GaussianDecoder, HeatDecoder, LeafDecoders
 from unnoise.objectives.leaves import leaves_of
 from unnoise.objectives.mixed_times import MixedTimes
@@ -25,6 +26,7 @@ from unnoise.objectives.weightings import Bound, Weighting
 from unnoise.processes import (
     Chain,
     FiniteProcess,
+    FiniteSpeed,
     Gaussian,
     HeatProcess,
     Masking,
@@ -62,6 +64,11 @@ def _(process: Thinning) -> Decoder:
 
 @default_decoder.register(Simulated)
 def _(process: Simulated) -> Decoder:
+    return PathsEnd()
+
+
+@default_decoder.register(FiniteSpeed)
+def _(process: FiniteSpeed) -> Decoder:
     return PathsEnd()
 
 

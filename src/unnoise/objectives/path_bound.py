@@ -9,6 +9,8 @@ are taken at the same steps, where only their ratio remains.  Of T steps `visits
 as many equal parts, with weight T/visits.
 """
 
+from functools import singledispatch
+
 import torch
 from torch import Tensor
 
@@ -33,8 +35,20 @@ class PathsEnd(Decoder):
 
 
 def path_terms(denoiser: AnyDenoiser, x0: Tree, noise: NoiseSource, condition: dict) -> Terms:
-    """Prior and diffusion of one forward path from each row."""
-    process: Simulated = denoiser.process  # type: ignore[assignment]
+    """The terms of one forward path from each row."""
+    return path_bound_of(denoiser.process, denoiser, x0, noise, condition)
+
+
+@singledispatch
+def path_bound_of(process: Process, denoiser: AnyDenoiser, x0: Tree, noise: NoiseSource, condition: dict) -> Terms:
+    """The bound of a path, by the class of the process."""
+    name = type(process).__name__
+    raise TypeError(f"the bound of a path of {name} is not known: register it, path_bound_of.register({name})")
+
+
+@path_bound_of.register
+def _(process: Simulated, denoiser: AnyDenoiser, x0: Tree, noise: NoiseSource, condition: dict) -> Terms:
+    """By small steps."""
     with torch.no_grad():
         paths = process.paths(x0, noise.at("path"))
         prior = -process.prior(batch_size(x0)).log_prob(paths.states[-1]).double()

@@ -12,6 +12,7 @@ from unnoise.oracles.components import (
 )
 from unnoise.oracles.counts import BinomialLeaf, PoissonLeaf, binomial_mixture, poisson_mixture
 from unnoise.oracles.heat import HeatLeaf, heat_mixture
+from unnoise.oracles.kac import KacMixture
 from unnoise.oracles.markov import MarkovChain
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Components",
     "GaussianLeaf",
     "HeatLeaf",
+    "KacMixture",
     "MarkovChain",
     "Oracle",
     "PoissonLeaf",

@@ -7,6 +7,7 @@ from unnoise.predictions.continuous import Clean, ContinuousPrediction, Flow, Me
 from unnoise.predictions.counts import CountPrediction, CountRatio, Intensity, Remaining
 from unnoise.predictions.energy import Energy, difference_kind
 from unnoise.predictions.finite import FinitePrediction, Posterior, Rates, Ratio, RawPosterior, Transition
+from unnoise.predictions.flip_ratios import FlightPrediction, FlipRatios
 from unnoise.predictions.flows import score_of_flow
 from unnoise.predictions.from_marginal import FromMarginal
 from unnoise.predictions.heat import HeatPrediction, TangentScore, UnitScore
@@ -23,6 +24,8 @@ __all__ = [
     "CountRatio",
     "Energy",
     "FinitePrediction",
+    "FlightPrediction",
+    "FlipRatios",
     "Flow",
     "FromMarginal",
     "HeatPrediction",
@@ -64,6 +67,7 @@ _SAVED: tuple[type[Prediction], ...] = (
     *(Posterior, RawPosterior, Ratio, Rates),
     *(Remaining, Intensity, CountRatio, Energy),
     *(UnitScore, TangentScore),
+    FlipRatios,
 )
 for _kind in _SAVED:
     register_kind(_kind)

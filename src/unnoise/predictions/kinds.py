@@ -17,9 +17,11 @@ from unnoise.predictions.continuous import Clean, Flow, Mean, Noise, Score, Velo
 from unnoise.predictions.counts import CountRatio, Intensity, Remaining
 from unnoise.predictions.energy import difference_kind
 from unnoise.predictions.finite import Posterior, Rates, Ratio, RawPosterior, Transition
+from unnoise.predictions.flip_ratios import FlipRatios
 from unnoise.predictions.heat import TangentScore, UnitScore
 from unnoise.predictions.slopes import Slopes
 from unnoise.processes import Chain, FiniteProcess, Gaussian, HeatProcess, Process, Product, Simulated, Thinning
+from unnoise.processes.flips import FlippingVelocity
 
 Kinds = Any  # a prediction type, None for the default, or on a product a dict of these by leaf
 
@@ -87,6 +89,16 @@ def _(process: Simulated) -> Any:
 @default_kind.register(Simulated)
 def _(process: Simulated) -> Any:
     return Slopes
+
+
+@admitted_kinds.register(FlippingVelocity)
+def _(process: FlippingVelocity) -> Any:
+    return _those_that_fit(process, FlipRatios)
+
+
+@default_kind.register(FlippingVelocity)
+def _(process: FlippingVelocity) -> Any:
+    return FlipRatios
 
 
 @admitted_kinds.register(HeatProcess)

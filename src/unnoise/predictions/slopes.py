@@ -15,7 +15,7 @@ from torch import Tensor
 from unnoise.generators import Local
 from unnoise.laws import Law
 from unnoise.predictions.base import Kind, OutputReading, Prediction, check_output, refuse
-from unnoise.processes import Process
+from unnoise.processes import Process, Simulated
 from unnoise.processes.base import spread_times
 from unnoise.shapes import AnyState, Clock
 
@@ -28,7 +28,7 @@ class Slopes(Prediction):
 
     @classmethod
     def misfit(cls, process: Process) -> str | None:
-        if process.by_paths and not process.leaves:
+        if isinstance(process, Simulated) and not process.leaves:
             return None
         return f"is for processes whose paths are simulated, and {type(process).__name__} has closed forms"
 

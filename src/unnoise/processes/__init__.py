@@ -9,8 +9,11 @@ from unnoise.processes.counts import Thinning
 from unnoise.processes.ctmc import RateMatrix
 from unnoise.processes.dense import DenseProcess
 from unnoise.processes.finite import FiniteProcess
+from unnoise.processes.finite_speed import FiniteSpeed
+from unnoise.processes.flips import FlippingVelocity
 from unnoise.processes.gaussian import Gaussian
 from unnoise.processes.heat import HeatProcess, WrappedNormal
+from unnoise.processes.kac import Kac
 from unnoise.processes.matrix_chain import MatrixChain
 from unnoise.processes.mixture import Mixture
 from unnoise.processes.product import Product
@@ -23,10 +26,13 @@ __all__ = [
     "Chain",
     "DenseProcess",
     "FiniteProcess",
+    "FiniteSpeed",
     "FixedNoise",
+    "FlippingVelocity",
     "Gaussian",
     "HeatProcess",
     "Interpolation",
+    "Kac",
     "Masking",
     "MatrixChain",
     "Mixture",

@@ -14,6 +14,7 @@ from unnoise.generators import Local, ProductReversal, Reversal
 from unnoise.laws import Joint, Law
 from unnoise.processes.base import Process
 from unnoise.processes.chain import Chain
+from unnoise.processes.finite_speed import FiniteSpeed
 from unnoise.shapes import AnyState, Clock, Tree
 from unnoise.spaces import ProductSpace
 from unnoise.tree import repeat_rows, tile
@@ -38,6 +39,11 @@ class Product(Process):
                     else "a chain by matrices has no generator and stands alone"
                 )
                 raise TypeError(f"leaf '{name}' is a chain: {remedy}")
+            if isinstance(process, FiniteSpeed):
+                raise TypeError(
+                    f"leaf '{name}' is a {type(process).__name__}: its bound is that of whole paths, which does not add to "
+                    f"rates at single times; let it stand alone, with all numbers in one shape"
+                )
         self.names = tuple(leaves)
         self.space = ProductSpace(**{name: process.space for name, process in leaves.items()})
         self.state_space = ProductSpace(**{name: process.state_space for name, process in leaves.items()})

@@ -29,6 +29,7 @@ from unnoise.samplers.reveal import FirstHitting, Reveal
 from unnoise.samplers.routing import Routed
 from unnoise.samplers.sample import sample
 from unnoise.samplers.state import Memory, State, StopSampling
+from unnoise.samplers.thinned_flights import ThinnedFlights
 from unnoise.samplers.tokens import Tokens
 from unnoise.samplers.written import register_part, written
 
@@ -72,6 +73,7 @@ __all__ = [
     "TauLeaping",
     "ThetaRK2",
     "ThetaTrapezoidal",
+    "ThinnedFlights",
     "Threshold",
     "Tokens",
     "UniPC",

@@ -16,7 +16,7 @@ from functools import singledispatch
 from typing import Any
 
 from unnoise.checks import whole
-from unnoise.processes import Chain, Gaussian, Masking, Process, Product, Simulated, SphereHeat
+from unnoise.processes import Chain, FiniteSpeed, Gaussian, Masking, Process, Product, Simulated, SphereHeat
 from unnoise.samplers.ancestral import Ancestral
 from unnoise.samplers.base import OneStep, Sampler
 from unnoise.samplers.exponential import DPMSolverPP
@@ -25,6 +25,7 @@ from unnoise.samplers.masked_leaves import masked_coordinates, other_leaves
 from unnoise.samplers.one_by_one import OneByOne
 from unnoise.samplers.products import Leaves
 from unnoise.samplers.reveal import FirstHitting, Reveal
+from unnoise.samplers.thinned_flights import ThinnedFlights
 
 FEW = 64  # masked coordinates that are revealed one by one
 
@@ -71,6 +72,11 @@ def _(process: Product) -> OneStep:
 @default_sampler.register
 def _(process: Simulated, steps: int | None = None) -> Plan:
     return Plan(FromGenerator(), _at_least_one(steps) or process.steps)  # the model's own reverse steps
+
+
+@default_sampler.register
+def _(process: FiniteSpeed, steps: int | None = None) -> Plan:
+    return Plan(ThinnedFlights(), _at_least_one(steps) or 1)  # exact in one step
 
 
 @default_sampler.register

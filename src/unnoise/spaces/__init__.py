@@ -7,6 +7,7 @@ from unnoise.spaces.finite import Finite
 from unnoise.spaces.jumping import JumpingSpace
 from unnoise.spaces.local import JumpKernel, Local
 from unnoise.spaces.manifold import Manifold
+from unnoise.spaces.phase import PhaseSpace
 from unnoise.spaces.product import ProductSpace, tree_leaves
 from unnoise.spaces.sphere import Sphere
 from unnoise.spaces.torus import Circle, Torus
@@ -23,6 +24,7 @@ __all__ = [
     "JumpingSpace",
     "Local",
     "Manifold",
+    "PhaseSpace",
     "ProductSpace",
     "Space",
     "Sphere",

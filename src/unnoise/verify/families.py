@@ -18,6 +18,7 @@ from unnoise.processes import (
     FiniteProcess,
     Gaussian,
     Interpolation,
+    Kac,
     Masking,
     MatrixChain,
     Mixture,
@@ -31,6 +32,7 @@ from unnoise.processes import (
     noise_laws,
     rate_matrices,
 )
+from unnoise.verify.flights import kac_subject
 from unnoise.verify.matrix_chains import matrix_chain_subject
 from unnoise.verify.subjects import (
     FINITE_KINDS,
@@ -234,6 +236,11 @@ def _spheres() -> Iterator[Subject]:
     yield heat_subject(SphereHeat(1, schedules.EDM(0.02, 5.0, 3.0)), "Spheres/circle")
 
 
+def _finite_speed() -> Iterator[Subject]:
+    """Positions with velocities that flip."""
+    yield kac_subject(Kac((1,), speed=2.0, rate=1.5), "FiniteSpeed/Kac")
+
+
 def _product() -> Iterator[Subject]:
     yield product_subject(Product(y=Gaussian((1,)), c=Masking(3, (1,))), "Product/Gaussian×Masking")
     mixed = Product(y=Gaussian((1,), schedules.Linear()), c=Uniform(3, (1,), schedules.LinearBeta()))
@@ -264,6 +271,7 @@ _BUILDERS: dict[str, Callable[[], Iterator[Subject]]] = {
     "counts": _counts,
     "angles": _angles,
     "spheres": _spheres,
+    "finite_speed": _finite_speed,
     "product": _product,
 }
 FAMILIES = {name: _with_energies(build) for name, build in _BUILDERS.items()}
