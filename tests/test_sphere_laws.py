@@ -73,16 +73,16 @@ def test_draws_fade_as_they_must(d, v):
     assert float(x.mean(0).abs().max()) < 4.5 / rows**0.5
 
 
-@pytest.mark.parametrize("d", [1, 2, 3])
-@pytest.mark.parametrize("v", [1e-3, 0.3, 2.5])
-def test_drawn_angles_invert_their_distribution_function(d, v):
-    """The share below the angle that u gives is u, to 2e-6."""
-    u = torch.tensor([1e-4, 0.01, 0.2, 0.5, 0.9, 0.999], dtype=torch.float64)
-    variance = torch.full((6,), v, dtype=torch.float64)
+@pytest.mark.parametrize("d, off", [(1, 2e-6), (2, 1e-9), (3, 2e-6)])
+@pytest.mark.parametrize("v", [1e-3, 0.3, 0.49, 0.51, 2.5])
+def test_drawn_angles_invert_their_distribution_function(d, off, v):
+    """The share below the angle that u gives is u."""
+    u = torch.tensor([1e-4, 0.01, 0.2, 0.5, 0.9, 0.999, 1 - 1e-6], dtype=torch.float64)
+    variance = torch.full((7,), v, dtype=torch.float64)
     w = draw_angle(u, variance, d)
     place, weight = rule(60, w)
     density = log_angle_density(w.unsqueeze(1) * place, variance.unsqueeze(1), d).exp()
-    assert torch.allclose(w * (weight * density).sum(1), u, rtol=0, atol=2e-6)
+    assert torch.allclose(w * (weight * density).sum(1), u, rtol=0, atol=off)
 
 
 def test_a_circle_in_the_plane_is_a_circle():

@@ -10,7 +10,7 @@ nearer to each other than a step, and share what lies between them.
 
 from dataclasses import dataclass
 from math import pi
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +36,8 @@ class Around:
     period: float
     low: float
     step: float  # 0: on no grid
+    closed: ClassVar[bool] = True
+    limits: ClassVar[None] = None
 
     @classmethod
     def fit(cls, x: np.ndarray, period: float) -> "Around":

@@ -8,6 +8,8 @@ import numpy as np
 from unnoise.data.any_scale import Scale
 from unnoise.data.around import PERIODS, SLACK, Around
 from unnoise.data.columns import MISSING, TRUTH, Column, Texts
+from unnoise.data.globe import DEGREES, Meridians, Parallels, limits
+from unnoise.data.globe import KINDS as GLOBE
 from unnoise.data.left_out import LeftOut, maker_of
 from unnoise.data.private import private_form, private_number, private_words, running
 from unnoise.data.quantiles import Quantiles
@@ -47,6 +49,8 @@ def column_kind(values: Texts, wish: Any = None, evidence: Evidence | None = Non
         return _words(kept, wished.kind, wished.order, known)
     if wished.kind == "angle":
         return _angles(kept, wished.period, scale, known)
+    if wished.kind in GLOBE:
+        return _globe(kept, wished.kind, wished.period or DEGREES, scale, known)
     column = _numbers(kept, wished.kind, scale, known | {"scale": scale})
     return replace(column, note=note or ("" if wished.form else scale.note))
 
@@ -150,3 +154,17 @@ def _angles(values: Texts, period: float | None, scale: Scale, known: dict[str, 
         note = "all its numbers lie within 2 pi of each other: if they are radians, say period: radians"
     known |= {"scale": scale.on_grid(values.distinct), "scores": Around.fit(x, period), "note": note}
     return Column(kind="angle", texts=(), **known)
+
+
+def _globe(values: Texts, kind: str, period: float, scale: Scale, known: dict[str, Any]) -> Column:
+    """Latitudes or longitudes, of which `globe_columns` makes places."""
+    x, (low, high) = scale.parse(values.distinct), limits(kind, period)
+    if (bad := np.flatnonzero((x < low) | (x > high))).size:
+        swapped = period == DEGREES and kind == GLOBE[0] and bool((np.abs(x) <= DEGREES).all())
+        unit = "degrees: correct it" if period == DEGREES else "radians: are they degrees? Then leave period out"
+        unit += " (are the columns of latitude and longitude swapped?)" if swapped else ""
+        raise values.error(f"is no {kind}, from {low:.6g} to {high:.6g} {unit}, or use kind number", int(bad[0]))
+    if np.ptp(x) > period * (1 + SLACK):
+        raise values.error(f"has longitudes from {x.min():g} to {x.max():g}, more than once around: correct it")
+    scores = Parallels.fit(x, period) if kind == GLOBE[0] else Meridians.fit(x, period)
+    return Column(kind=kind, texts=(), **known | {"scale": scale.on_grid(values.distinct), "scores": scores})

@@ -2,8 +2,8 @@
 
 A column is read as text, so that it can be written as it was: decimals, date formats, `True` or `true`.  A `Scale` says
 how texts are numbers.  A discrete column lists its texts in order and a state is an index of that list; a continuous one
-holds a map of numbers to scores, `Quantiles` or `Straight`, or to angles, `Around`, and beside it the texts of its atoms,
-the single values that hold a good share of the rows.  Its states are:
+holds a map of numbers to scores (`MAPS`), and beside it the texts of its atoms, the single values that hold a good share of
+the rows.  Its states are:
 
     0 ... len(texts)-1     the value texts[state]
     then                   missing, where a value was missing
@@ -22,6 +22,7 @@ import numpy as np
 from unnoise.data.any_scale import Scale, scale_from_json, scale_to_json
 from unnoise.data.around import Around
 from unnoise.data.base import BadData
+from unnoise.data.globe import Meridians, Parallels
 from unnoise.data.quantiles import Quantiles
 from unnoise.data.scales import Decimals
 from unnoise.data.straight import Straight
@@ -30,6 +31,14 @@ from unnoise.noise import NoiseSource
 MISSING = ("", "nan", "NaN")
 TRUTH = {"true", "false"}
 SEED = 0  # of the places of repeated values: the same file is always encoded alike
+Scores = Quantiles | Straight | Around | Parallels | Meridians
+MAPS: dict[str, Any] = {
+    "quantiles": Quantiles,
+    "straight": Straight,
+    "around": Around,
+    "parallels": Parallels,
+    "meridians": Meridians,
+}
 
 
 @dataclass(frozen=True)
@@ -77,7 +86,8 @@ class Column:
     missing: str | None = None  # how a missing value is written; None where none was missing
     blanks: tuple[str, ...] = MISSING  # texts that stand for a missing value
     scale: Scale | None = None  # None where the texts are words
-    scores: Quantiles | Straight | Around | None = None  # of the numbers of a continuous column
+    scores: Scores | None = None  # of the numbers of a continuous column
+    partners: tuple[str, ...] = ()  # all columns of its `JointLeaf`, if it has one
     note: str = ""  # what is unclear about it
 
     @property
@@ -87,8 +97,8 @@ class Column:
 
     @property
     def closed(self) -> bool:
-        """Whether its numbers begin again after a period."""
-        return isinstance(self.scores, Around)
+        """Whether its numbers are angles."""
+        return self.scores is not None and self.scores.closed
 
     @property
     def choices(self) -> str:
@@ -149,6 +159,7 @@ class Column:
         state = states[values.index]
         if self.scores is None:
             return state, None
+        self._check_limits(values, numbers)
         noise = NoiseSource(SEED, len(state)).at(self.name)
         fill = noise.at("fill")  # rows without a number of their own: read by no one
         score = (2 * pi * fill.uniform() - pi if self.closed else fill.normal()).numpy().copy()
@@ -156,6 +167,12 @@ class Column:
         spread = noise.at("place").uniform().numpy()[own] if place is None else place
         score[own] = self.scores.encode(numbers[values.index[own]], spread)
         return state, score
+
+    def _check_limits(self, values: Texts, numbers: np.ndarray) -> None:
+        if self.scores is not None and self.scores.limits is not None:
+            low, high = self.scores.limits
+            if (bad := np.flatnonzero((numbers < low) | (numbers > high))).size:
+                raise values.error(f"is no {self.kind}, from {low:.6g} to {high:.6g}: correct it", int(bad[0]))
 
     def _nearest(self, number: float) -> str:
         """The known values on both sides of a new one, as a remedy."""
@@ -193,17 +210,12 @@ class Column:
         data: dict[str, Any] = {"name": self.name, "kind": self.kind, "texts": list(self.texts), "missing": self.missing}
         data |= {"blanks": list(self.blanks), "quantiles": None, "scale": scale_to_json(self.scale), "note": self.note}
         if self.scores is not None:
-            name = {Straight: "straight", Around: "around"}.get(type(self.scores), "quantiles")
-            data[name] = self.scores.to_json()
-        return data
+            data[next(name for name, kind in MAPS.items() if type(self.scores) is kind)] = self.scores.to_json()
+        return data | ({"partners": list(self.partners)} if self.partners else {})
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Column":
-        lists = {"texts": tuple(data["texts"]), "blanks": tuple(data["blanks"])}
-        known = {name: value for name, value in data.items() if name not in ("quantiles", "straight", "around")}
-        scores: Quantiles | Straight | Around | None = data["quantiles"] and Quantiles.from_json(data["quantiles"])
-        if "straight" in data:
-            scores = Straight.from_json(data["straight"])
-        if "around" in data:
-            scores = Around.from_json(data["around"])
+        lists = {"texts": tuple(data["texts"]), "blanks": tuple(data["blanks"]), "partners": tuple(data.get("partners", ()))}
+        known = {name: value for name, value in data.items() if name not in MAPS}
+        scores = next((kind.from_json(data[name]) for name, kind in MAPS.items() if data.get(name) is not None), None)
         return cls(**{**known, **lists, "scale": scale_from_json(data["scale"]), "scores": scores})

@@ -4,6 +4,7 @@ import json
 
 from unnoise.data.around import PERIODS, Around
 from unnoise.data.columns import MISSING, Column
+from unnoise.data.globe import Meridians, Parallels
 from unnoise.data.left_out import LeftOut
 from unnoise.data.wishes import FORMS, KINDS, LEFT_OUT
 from unnoise.data.written_dates import WrittenDates
@@ -15,7 +16,7 @@ HEAD = f"""\
 # beside the model: {", ".join(LEFT_OUT)}; identifiers are made anew in samples, private ones and texts are empty
 # drop: not even in samples
 # more: {{kind: ordinal, order: [low, high]}}, {{kind: number, missing: [-9]}}, {{kind: date, form: day first}},
-#   {{kind: angle, period: 24}}
+#   {{kind: angle, period: 24}}, {{kind: latitude, with: lon, period: radians}}: with its longitude a place on the globe
 # periods: a number, or {", ".join(PERIODS)}
 # forms: {", ".join(FORMS)}
 """
@@ -44,7 +45,9 @@ def _line(column: Column | LeftOut) -> str:
         more.append(f"missing: {json.dumps(extra, ensure_ascii=False)}")
     if form := _form(column):
         more.append(f"form: {form}")
-    if isinstance(column.scores, Around):
+    if others := [other for other in column.partners if other != column.name]:
+        more.append(f"with: {json.dumps(others[0] if len(others) == 1 else others, ensure_ascii=False)}")
+    if isinstance(column.scores, Around | Parallels | Meridians):
         period = column.scores.period
         more.append(f"period: {next((name for name, p in PERIODS.items() if p == period), repr(period))}")
     said = " ".join(column.choices.split())

@@ -10,7 +10,7 @@ follow the tails), and any value that holds a share of 1 / KNOTS keeps its inter
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -36,6 +36,8 @@ class Quantiles:
     low: np.ndarray
     high: np.ndarray
     clip: bool = True  # decoded numbers stay within the observed range; otherwise the last slope goes on
+    closed: ClassVar[bool] = False
+    limits: ClassVar[None] = None
 
     @classmethod
     def fit(cls, x: np.ndarray, knots: int = KNOTS, clip: bool = True) -> "Quantiles":

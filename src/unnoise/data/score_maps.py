@@ -40,7 +40,7 @@ SWEEPS = 3
 
 def with_score_maps(columns: list[Column], texts: dict[str, Texts]) -> list[Column]:
     """The columns, some of their numbers with straight scores."""
-    numbers = [column for column in columns if column.scores is not None and not column.closed]
+    numbers = [c for c in columns if c.scores is not None and not c.closed and not c.partners]
     labels = [column for column in columns if column.scores is None or column.size > 1]
     if not 0 < len(numbers) <= MOST_NUMBERS or sum(column.size for column in labels) > MOST_LABELS:
         return columns

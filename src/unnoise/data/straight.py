@@ -6,7 +6,7 @@ no grid have a score each; up to `KNOTS` of them are kept, so that they come bac
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ class Straight:
     centre: float
     unit: float
     step: float  # 0: on no grid
+    closed: ClassVar[bool] = False
+    limits: ClassVar[None] = None
 
     @classmethod
     def fit(cls, x: np.ndarray, grid: bool = True) -> "Straight":

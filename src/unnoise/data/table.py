@@ -1,9 +1,9 @@
 """Tables: a CSV, TSV, JSON-lines, Excel or Parquet file as states of a product space, and states as such a file.
 
 All categorical columns share one leaf, `categories`, one coordinate each, under masking noise.  Every continuous column is
-a Gaussian leaf of its own, since a leaf at time 0 is how one conditions on a column; one of angles a leaf of angles.  A
-continuous column with missing values, or with single values that hold a share of the rows, also has a coordinate in
-`categories`, which says when to read it.
+a Gaussian leaf of its own, since a leaf at time 0 is how one conditions on a column; one of angles a leaf of angles, and a
+latitude with its longitude one leaf, a point of the sphere (`JointLeaf`).  A continuous column with missing values, or with
+single values that hold a share of the rows, also has a coordinate in `categories`, which says when to read it.
 
 Identifiers and private texts stand beside the model (`LeftOut`): samples get new ones, or empty cells.
 
@@ -29,6 +29,7 @@ from unnoise.data import (
 from unnoise.data.base import BY_CONTENT, BY_NAME, NO, BadData, Format, Line
 from unnoise.data.columns import Column, Texts
 from unnoise.data.header import column_names
+from unnoise.data.joint_leaf import JointLeaf
 from unnoise.data.kinds_file import kinds_yaml
 from unnoise.data.left_out import LeftOut
 from unnoise.data.parquet_files import is_parquet_folder
@@ -48,7 +49,7 @@ from unnoise.data.table_files import (
     texts_of,
 )
 from unnoise.data.table_kinds import TEXT, TYPED, table_suffix
-from unnoise.data.table_states import leaf_names, line_of
+from unnoise.data.table_states import joint_leaves, leaf_names, line_of
 from unnoise.data.text_encoding import FALLBACK
 from unnoise.data.typed_columns import arrow_type, is_text, packed_schema, unpacked_schema
 from unnoise.data.understanding import notes, understand
@@ -187,8 +188,16 @@ class Table(Format):
     @property
     def leaves(self) -> dict[str, Column]:
         """The continuous columns by the name of their leaf."""
-        continuous = [column for column in self.columns if column.scores is not None]
+        continuous = [column for column in self.columns if column.scores is not None and not column.partners]
         return dict(zip(leaf_names([column.name for column in continuous]), continuous, strict=True))
+
+    @cached_property
+    def joints(self) -> dict[str, JointLeaf]:
+        """The leaves that stand for several columns each, by name."""
+        single = [column.name for column in self.leaves.values()]
+        joint = joint_leaves(self.columns)
+        named = leaf_names([*single, *("_".join(leaf.names) for leaf in joint)])
+        return dict(zip(named[len(single) :], joint, strict=True))
 
     @property
     def coordinates(self) -> tuple[Column, ...]:
@@ -200,17 +209,15 @@ class Table(Format):
         """Of the states."""
         sizes = [column.size for column in self.coordinates]
         discrete: dict[str, Space] = {CATEGORIES: Finite(sizes)} if sizes else {}
-        return ProductSpace(
-            **discrete, **{leaf: Torus((1,)) if c.closed else Euclidean((1,)) for leaf, c in self.leaves.items()}
-        )
+        single = {leaf: Torus((1,)) if c.closed else Euclidean((1,)) for leaf, c in self.leaves.items()}
+        return ProductSpace(**discrete, **single, **{leaf: joint.space for leaf, joint in self.joints.items()})
 
     def process(self) -> Process:
         sizes = [column.size for column in self.coordinates]
         schedule = None if self.late == 1 else Polynomial(self.late)
         discrete = {CATEGORIES: Masking(sizes, schedule=schedule)} if sizes else {}
-        return Product(
-            **discrete, **{leaf: WrappedNormal((1,)) if c.closed else Gaussian((1,)) for leaf, c in self.leaves.items()}
-        )
+        single = {leaf: WrappedNormal((1,)) if c.closed else Gaussian((1,)) for leaf, c in self.leaves.items()}
+        return Product(**discrete, **single, **{leaf: joint.process() for leaf, joint in self.joints.items()})
 
     def objective_options(self) -> dict[str, Any]:
         """Numbers alone have the times that they have beside labels."""
@@ -218,10 +225,11 @@ class Table(Format):
         return {} if self.coordinates or angles else {"times": Importance(power=16.0)}
 
     def lines(self) -> list[Line]:
+        joint_of = {name: joint for joint in self.joints.values() for name in joint.names}
         return [
             Line(column.name, column.kind, column.values, "left out")
             if isinstance(column, LeftOut)
-            else line_of(column, column in self.coordinates)
+            else line_of(column, column in self.coordinates, joint_of.get(column.name))
             for column in self.in_order
         ]
 
@@ -246,7 +254,7 @@ class Table(Format):
 
     def log_fill(self, x: dict[str, Tensor]) -> Float[Tensor, "rows"]:
         """Of the normal numbers that stand where a continuous column is missing or has one of its atoms."""
-        return table_states.log_fill(self, x) if self.leaves else super().log_fill(x)
+        return table_states.log_fill(self, x) if self.leaves or self.joints else super().log_fill(x)
 
     def encode(self, path: Path | str, unseen: str = "refuse") -> Tree:
         """States of another file.  `unseen`: "refuse" an ordered value that was never seen, or move it to the "nearest"."""

@@ -28,14 +28,15 @@ def decode(format: "Table", x: AnyState) -> Cells:
     """The columns of the model."""
     format.space.check(x)
     where = {column.name: i for i, column in enumerate(format.coordinates)}
-    leaf_of = {column.name: leaf for leaf, column in format.leaves.items()}
+    scores = {column.name: x[leaf][:, 0].double().cpu().numpy() for leaf, column in format.leaves.items()}
+    for leaf, joint in format.joints.items():
+        scores |= zip(joint.names, joint.decode(x[leaf].double().cpu().numpy()).T, strict=True)
     rows = len(next(iter(x.values())))
     result = {}
     for column in format.columns:
         only = np.full(rows, column.size - 1)  # a continuous column with no other state
         state = x[CATEGORIES][:, where[column.name]].cpu().numpy() if column.name in where else only
-        score = x[leaf_of[column.name]][:, 0].double().cpu().numpy() if column.name in leaf_of else None
-        result[column.name] = column.decode(state, score)
+        result[column.name] = column.decode(state, scores.get(column.name))
     return result
 
 

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from unnoise.data.base import BadData
-from unnoise.data.columns import MISSING, Texts
+from unnoise.data.columns import MISSING, SEED, Texts
 from unnoise.data.files import write_bytes
 from unnoise.data.table_cells import CATEGORIES, Cells, as_arrow, decode
 from unnoise.data.table_files import Written, any_texts, texts_of
 from unnoise.data.table_kinds import TYPED, table_suffix
+from unnoise.noise import NoiseSource
 from unnoise.shapes import AnyState, Bool, Tree
 from unnoise.tree import batch_size
 
@@ -27,6 +28,7 @@ def given(format: "Table", assignments: dict[str, str]) -> dict[str, tuple[Tenso
     leaf_of = {column.name: leaf for leaf, column in format.leaves.items()}
     values, fixed = torch.zeros(len(place), dtype=torch.int64), torch.zeros(len(place), dtype=torch.bool)
     result: dict[str, tuple[Tensor, Tensor]] = {}
+    parts: dict[str, tuple[float, bool]] = {}  # of columns of joint leaves: a score, and whether it is one
     for name, text in assignments.items():
         if beside := [column.what for column in format.left_out if column.name == name]:
             raise BadData(f"given {name}=...: not in the model ({beside[0]}): train with --keep {name}")
@@ -44,8 +46,27 @@ def given(format: "Table", assignments: dict[str, str]) -> dict[str, tuple[Tenso
                 raise BadData(f"given {name}={text}: outside the range of this column: use a value in {column.choices}")
             if column.arrow() == "int64" and number != round(number):
                 raise BadData(f"given {name}={text}: this column holds whole numbers: round it")
-        result[leaf_of[name]] = torch.tensor(score, dtype=torch.float32), torch.ones(1, dtype=torch.bool)
+        if column.partners:
+            parts[name] = float(score[0]), bool(state == column.size - 1)
+        else:
+            result[leaf_of[name]] = torch.tensor(score, dtype=torch.float32), torch.ones(1, dtype=torch.bool)
+    result |= _joint(format, parts)
     return {CATEGORIES: (values, fixed), **result} if fixed.any() else result
+
+
+def _joint(format: "Table", parts: dict[str, tuple[float, bool]]) -> dict[str, tuple[Tensor, Tensor]]:
+    """Points of leaves of several columns that are known: all of those are."""
+    result = {}
+    for leaf, joint in format.joints.items():
+        there, gone = ([name for name in joint.names if (name in parts) == yes] for yes in (True, False))
+        if there and gone:
+            what = f"given {', '.join(there)} without {', '.join(gone)}"
+            raise BadData(f"{what}: {joint.noun}, so give all of {joint.names} or none of them")
+        if there:
+            scores, known = (np.array([values]) for values in zip(*(parts[name] for name in joint.names), strict=True))
+            point = joint.encode(scores, known, NoiseSource(SEED, 1).at(leaf))[0]
+            result[leaf] = torch.tensor(point, dtype=torch.float32), torch.ones(len(point), dtype=torch.bool)
+    return result
 
 
 def gaps_of_arrow(format: "Table", table: Any, mark: str | None = None, where: str = "the table") -> tuple[Tree, Tree]:
@@ -55,6 +76,7 @@ def gaps_of_arrow(format: "Table", table: Any, mark: str | None = None, where: s
     if format.coordinates:
         x[CATEGORIES] = torch.zeros(rows, len(format.coordinates), dtype=torch.int64)
     x |= {leaf: torch.zeros(rows, 1) for leaf in format.leaves}
+    x |= {leaf: torch.tensor(joint.anywhere).float().repeat(rows, 1) for leaf, joint in format.joints.items()}
     fixed: dict[str, Any] = {name: torch.zeros_like(leaf, dtype=torch.bool) for name, leaf in x.items()}
     for i in range(rows):
         known = {name: cell for name, cells in columns.items() if (cell := cells[i]) is not None}
@@ -93,18 +115,26 @@ def count_gaps(format: "Table", fixed: dict[str, Tensor]) -> int:
     """Cells: a column may have a coordinate in two leaves."""
     filled: dict[str, Any] = {}
     for leaf, known in fixed.items():
-        names = [format.leaves[leaf].name] if leaf in format.leaves else [column.name for column in format.coordinates]
-        for name, own in zip(names, known.reshape(len(known), -1).unbind(1), strict=True):
-            filled[name] = ~own | filled.get(name, False)
+        own = known.reshape(len(known), -1)
+        each = own.unbind(1) if leaf == CATEGORIES else [own.all(1)] * len(_columns_of(format, leaf))
+        for name, there in zip(_columns_of(format, leaf), each, strict=True):
+            filled[name] = ~there | filled.get(name, False)
     return sum(int(cells.sum()) for cells in filled.values())
+
+
+def _columns_of(format: "Table", leaf: str) -> list[str]:
+    """The names of the columns that a leaf stands for."""
+    if leaf == CATEGORIES:
+        return [column.name for column in format.coordinates]
+    return [format.leaves[leaf].name] if leaf in format.leaves else format.joints[leaf].names
 
 
 def gap_parts(format: "Table", labels: dict[str, str], fixed: dict[str, Tensor]) -> dict[str, str]:
     """By columns."""
     parts: dict[str, str] = {}
     for leaf, label in labels.items():
-        if leaf in format.leaves:
-            parts[format.leaves[leaf].name] = label
+        if leaf != CATEGORIES:
+            parts |= dict.fromkeys(_columns_of(format, leaf), label)
         else:
             known = fixed[leaf].all(0).tolist()
             parts |= {c.name: label for c, all_known in zip(format.coordinates, known, strict=True) if not all_known}

@@ -6,6 +6,7 @@ from typing import Any
 from unnoise.data.base import BadData
 from unnoise.data.column_kinds import column_kind
 from unnoise.data.columns import Column, Texts
+from unnoise.data.globe_columns import with_globe
 from unnoise.data.left_out import LeftOut
 from unnoise.data.wishes import Evidence
 
@@ -26,7 +27,11 @@ def understand(texts: Mapping[str, Texts], wishes: Mapping[str, Any], keep: tupl
         for name, values in texts.items():
             if _open(found[name], evidence):
                 found[name] = column_kind(values, wishes[name], evidence, name in keep)
-    return list(found.values())
+
+    def make(name: str, wish: dict[str, Any]) -> Column | LeftOut:
+        return column_kind(texts[name], wish, evidence, name in keep)
+
+    return list(with_globe(found, texts, wishes, make).values())
 
 
 def _open(column: Column | LeftOut, evidence: Evidence) -> bool:

@@ -6,11 +6,13 @@ from typing import Any
 
 from unnoise.data.around import PERIODS
 from unnoise.data.columns import Column, Texts
+from unnoise.data.globe import KINDS as GLOBE
 from unnoise.data.left_out import LeftOut
 from unnoise.data.written_dates import WrittenDates
 from unnoise.data.written_numbers import WrittenNumbers
 
-KINDS = ("number", "count", "ordinal", "category", "boolean", "date", "angle")
+JOINT_KINDS = GLOBE  # of columns that are one leaf with others
+KINDS = ("number", "count", "ordinal", "category", "boolean", "date", "angle", *JOINT_KINDS)
 LEFT_OUT = ("identifier", "private", "text")
 FORMS: dict[str, str | bool] = {"decimal comma": ",", "decimal point": ".", "day first": True, "month first": False}
 
@@ -41,14 +43,15 @@ class Wish:
     form: str | None = None
     keep: bool = False
     period: float | None = None  # of an angle
+    partners: tuple[str, ...] = ()  # the other columns of its leaf
 
     @classmethod
     def of(cls, values: Texts, wish: Any, keep: bool) -> "Wish":
         if not isinstance(wish, str | dict | None):
             raise values.error(f"has the override {wish!r}: write a kind, or {{kind: ..., missing: [...], order: [...]}}")
         said: dict[str, Any] = {"kind": wish} if isinstance(wish, str) else dict(wish or {})
-        if unknown := sorted(set(said) - {"kind", "missing", "order", "form", "period"}):
-            raise values.error(f"has the unknown override {unknown}: use kind, missing, order, form or period")
+        if unknown := sorted(set(said) - {"kind", "missing", "order", "form", "period", "with"}):
+            raise values.error(f"has the unknown override {unknown}: use kind, missing, order, form, period or with")
         kind, order, form = said.get("kind"), said.get("order"), said.get("form")
         if order is not None and (kind not in (None, "ordinal", "category") or not isinstance(order, list)):
             raise values.error(f"has the override order = {order!r} with kind {kind}: give a list, and kind ordinal")
@@ -58,7 +61,8 @@ class Wish:
             raise values.error(f"is to be of the form {form!r}: use one of {', '.join(FORMS)}")
         listed = said.get("missing", [])
         missing = tuple(map(str, listed if isinstance(listed, list | tuple) else [listed]))
-        return cls(kind, order, missing, form, keep, _period(values, kind, said.get("period")))
+        period, partners = _period(values, kind, said.get("period")), _partners(values, kind, said.get("with"))
+        return cls(kind, order, missing, form, keep, period, partners)
 
     def evidence(self, others: Evidence) -> Evidence:
         """With what is said of the form."""
@@ -72,8 +76,10 @@ def _period(values: Texts, kind: str | None, said: Any) -> float | None:
     """A number, or a name for one."""
     if said is None:
         return None
-    if kind != "angle":
+    if kind not in ("angle", *GLOBE):
         raise values.error(f"has the override period = {said!r} with kind {kind}: a period belongs to kind angle")
+    if kind in GLOBE and said not in ("degrees", "radians"):
+        raise values.error(f"has the override period = {said!r} with kind {kind}: it is degrees or radians")
     try:
         period = PERIODS.get(said) or float(said)
     except (TypeError, ValueError):
@@ -81,3 +87,11 @@ def _period(values: Texts, kind: str | None, said: Any) -> float | None:
     if not 0 < period < float("inf"):
         raise values.error(f"is to have the period {said!r}: use a number such as 24, or one of {', '.join(PERIODS)}")
     return period
+
+
+def _partners(values: Texts, kind: str | None, said: Any) -> tuple[str, ...]:
+    if said is None:
+        return ()
+    if kind not in JOINT_KINDS:
+        raise values.error(f"has the override with = {said!r} with kind {kind}: it belongs to {', '.join(JOINT_KINDS)}")
+    return tuple(map(str, said if isinstance(said, list | tuple) else [said]))
