@@ -83,6 +83,7 @@ if TYPE_CHECKING:
         Process,
         Product,
         RateMatrix,
+        RotationHeat,
         Simulated,
         SphereHeat,
         Thinning,
@@ -94,7 +95,7 @@ if TYPE_CHECKING:
     )
     from unnoise.samplers.encode import encode
     from unnoise.samplers.sample import sample
-    from unnoise.spaces import Circle, Counts, Euclidean, Finite, JumpKernel, Space, Sphere, Torus
+    from unnoise.spaces import Circle, Counts, Euclidean, Finite, JumpKernel, Rotations, Space, Sphere, Torus
 
 __version__ = "0.1.0"
 
@@ -132,11 +133,11 @@ NAMES = {  # by the module that each name is fetched from
     ),
     "processes": (
         "BirthDeath Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation Masking MatrixChain Mixture Process "
-        "Product RateMatrix Simulated SphereHeat Thinning Uniform WrappedNormal d3pm noise_laws rate_matrices"
+        "Product RateMatrix RotationHeat Simulated SphereHeat Thinning Uniform WrappedNormal d3pm noise_laws rate_matrices"
     ),
     "samplers.encode": "encode",
     "samplers.sample": "sample",
-    "spaces": "Circle Counts Euclidean Finite JumpKernel Space Sphere Torus",
+    "spaces": "Circle Counts Euclidean Finite JumpKernel Rotations Space Sphere Torus",
 }
 _HOME = {name: module for module, names in NAMES.items() for name in names.split()}
 
@@ -206,6 +207,8 @@ __all__ = [
     "Ratio",
     "RawPosterior",
     "Remaining",
+    "RotationHeat",
+    "Rotations",
     "Score",
     "Simulated",
     "Slopes",

@@ -22,7 +22,17 @@ from torch import nn
 from unnoise.extensions import unknown
 from unnoise.networks.base import NEEDS, REGISTRY, build, configured, plan
 from unnoise.networks.columns import ColumnLeaf
-from unnoise.processes import FiniteProcess, Gaussian, HeatProcess, Process, Product, SphereHeat, Thinning, WrappedNormal
+from unnoise.processes import (
+    FiniteProcess,
+    Gaussian,
+    HeatProcess,
+    Process,
+    Product,
+    RotationHeat,
+    SphereHeat,
+    Thinning,
+    WrappedNormal,
+)
 from unnoise.schedules import Cosine
 
 MOST_COLUMNS = 2048  # tokens of a table; a network for more should know how they lie
@@ -208,8 +218,9 @@ def _(process: WrappedNormal, path: tuple[str, ...]) -> ColumnLeaf:
     return ColumnLeaf(path=path, kind="angle", shape=process.space.shape)
 
 
-@column.register
-def _(process: SphereHeat, path: tuple[str, ...]) -> ColumnLeaf:
+@column.register(SphereHeat)
+@column.register(RotationHeat)
+def _(process: SphereHeat | RotationHeat, path: tuple[str, ...]) -> ColumnLeaf:
     return ColumnLeaf(path=path, kind="number", shape=process.space.shape)
 
 

@@ -23,6 +23,7 @@ from unnoise.processes import (
     Mixture,
     Product,
     RateMatrix,
+    RotationHeat,
     SphereHeat,
     Thinning,
     Uniform,
@@ -234,6 +235,12 @@ def _spheres() -> Iterator[Subject]:
     yield heat_subject(SphereHeat(1, schedules.EDM(0.02, 5.0, 3.0)), "Spheres/circle")
 
 
+def _rotations() -> Iterator[Subject]:
+    """The heat kernel of rotations."""
+    yield heat_subject(RotationHeat(), "Rotations/VE")
+    yield heat_subject(RotationHeat(schedules.EDM(0.02, 3.5, 3.0)), "Rotations/EDM")
+
+
 def _product() -> Iterator[Subject]:
     yield product_subject(Product(y=Gaussian((1,)), c=Masking(3, (1,))), "Product/Gaussian×Masking")
     mixed = Product(y=Gaussian((1,), schedules.Linear()), c=Uniform(3, (1,), schedules.LinearBeta()))
@@ -264,6 +271,7 @@ _BUILDERS: dict[str, Callable[[], Iterator[Subject]]] = {
     "counts": _counts,
     "angles": _angles,
     "spheres": _spheres,
+    "rotations": _rotations,
     "product": _product,
 }
 FAMILIES = {name: _with_energies(build) for name, build in _BUILDERS.items()}
