@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         Process,
         Product,
         RateMatrix,
+        RotationHeat,
         Simulated,
         SphereHeat,
         Thinning,
@@ -96,7 +97,7 @@ if TYPE_CHECKING:
     )
     from unnoise.samplers.encode import encode
     from unnoise.samplers.sample import sample
-    from unnoise.spaces import Circle, Counts, Euclidean, Finite, JumpKernel, PhaseSpace, Space, Sphere, Torus
+    from unnoise.spaces import Circle, Counts, Euclidean, Finite, JumpKernel, PhaseSpace, Rotations, Space, Sphere, Torus
 
 __version__ = "0.1.0"
 
@@ -134,11 +135,12 @@ NAMES = {  # by the module that each name is fetched from
     ),
     "processes": (
         "BirthDeath Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation Kac Masking MatrixChain Mixture "
-        "Process Product RateMatrix Simulated SphereHeat Thinning Uniform WrappedNormal d3pm noise_laws rate_matrices"
+        "Process Product RateMatrix RotationHeat Simulated SphereHeat Thinning Uniform WrappedNormal d3pm noise_laws "
+        "rate_matrices"
     ),
     "samplers.encode": "encode",
     "samplers.sample": "sample",
-    "spaces": "Circle Counts Euclidean Finite JumpKernel PhaseSpace Space Sphere Torus",
+    "spaces": "Circle Counts Euclidean Finite JumpKernel PhaseSpace Rotations Space Sphere Torus",
 }
 _HOME = {name: module for module, names in NAMES.items() for name in names.split()}
 
@@ -211,6 +213,8 @@ __all__ = [
     "Ratio",
     "RawPosterior",
     "Remaining",
+    "RotationHeat",
+    "Rotations",
     "Score",
     "Simulated",
     "Slopes",

@@ -29,6 +29,7 @@ from unnoise.processes import (
     HeatProcess,
     Process,
     Product,
+    RotationHeat,
     SphereHeat,
     Thinning,
     WrappedNormal,
@@ -223,8 +224,9 @@ def _(process: WrappedNormal, path: tuple[str, ...]) -> ColumnLeaf:
     return ColumnLeaf(path=path, kind="angle", shape=process.space.shape)
 
 
-@column.register
-def _(process: SphereHeat, path: tuple[str, ...]) -> ColumnLeaf:
+@column.register(SphereHeat)
+@column.register(RotationHeat)
+def _(process: SphereHeat | RotationHeat, path: tuple[str, ...]) -> ColumnLeaf:
     return ColumnLeaf(path=path, kind="number", shape=process.space.shape)
 
 

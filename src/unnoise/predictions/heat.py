@@ -53,7 +53,7 @@ class HeatPrediction(Prediction):
 
     @classmethod
     def of_energy(cls, leaf: Any) -> "HeatPrediction":
-        return cls.of_score(leaf.slope, leaf.process, leaf.x, leaf.t)
+        return cls.of_score(leaf.process.space.gradient(leaf.slope, leaf.x), leaf.process, leaf.x, leaf.t)
 
     @staticmethod
     def unit(process: HeatProcess, x_t: Tensor, t: Clock) -> Tensor | float:

@@ -18,6 +18,7 @@ from unnoise.processes.matrix_chain import MatrixChain
 from unnoise.processes.mixture import Mixture
 from unnoise.processes.product import Product
 from unnoise.processes.rank_one import FixedNoise, RankOne
+from unnoise.processes.rotation_heat import RotationHeat
 from unnoise.processes.simulated import Simulated
 from unnoise.processes.sphere_heat import SphereHeat
 
@@ -40,6 +41,7 @@ __all__ = [
     "Product",
     "RankOne",
     "RateMatrix",
+    "RotationHeat",
     "Simulated",
     "SphereHeat",
     "Thinning",

@@ -52,6 +52,7 @@ class HeatProcess(Process):
     has_density = True
     has_flow = True
     curvature = 1  # d of the rate e^{-d v/2} at which the slowest wave fades, of the unit sphere of that dimension
+    strength: int | None = None  # of that wave, c of u_v^2 -> c e^{-d v}; on spheres d + 1
 
     def __init__(self, space: Manifold, schedule: Schedule | None, default: Schedule):
         super().__init__()
@@ -73,6 +74,11 @@ class HeatProcess(Process):
                 f"{type(self.schedule).__name__} scales the data by alpha = {float(alpha.min()):g}, and points of "
                 f"{self.space} cannot be scaled: pass a schedule with alpha = 1, such as un.schedules.VE(0.01, 4.5)"
             )
+
+    @property
+    def integrable(self) -> bool:
+        """Whether an exact expectation over the space, `support`, is within reach."""
+        return self.space.dimension <= 2
 
     def law(self, mean: Tensor, variance: Tensor) -> HeatLaw:
         """Where Brownian motion from `mean` is; the variance is shaped to multiply it."""
@@ -101,7 +107,8 @@ class HeatProcess(Process):
     def score_size(self, t: Clock, x: Tensor) -> Tensor:
         """u_v: about the root of the mean square of the conditional score, per direction."""
         v, d = self.variance(t, x).clamp_min(SMALLEST), self.curvature
-        return (-0.5 * d * v).exp() * ((d + 1) / -torch.expm1(-(d + 1) * v)).sqrt()
+        c = d + 1 if self.strength is None else self.strength
+        return (-0.5 * d * v).exp() * (c / -torch.expm1(-c * v)).sqrt()
 
     def prior(self, rows: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Law:
         return self.uniform(torch.zeros(rows, *self.space.shape, dtype=dtype, device=device))

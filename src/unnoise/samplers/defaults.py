@@ -16,7 +16,7 @@ from functools import singledispatch
 from typing import Any
 
 from unnoise.checks import whole
-from unnoise.processes import Chain, FiniteSpeed, Gaussian, Masking, Process, Product, Simulated, SphereHeat
+from unnoise.processes import Chain, FiniteSpeed, Gaussian, Masking, Process, Product, RotationHeat, Simulated, SphereHeat
 from unnoise.samplers.ancestral import Ancestral
 from unnoise.samplers.base import OneStep, Sampler
 from unnoise.samplers.exponential import DPMSolverPP
@@ -87,9 +87,10 @@ def _(process: Gaussian, steps: int | None = None) -> Plan:
     return Plan(Ancestral(), steps or 128) if own else Plan(DPMSolverPP(2), steps or 64)
 
 
-@default_sampler.register
-def _(process: SphereHeat, steps: int | None = None) -> Plan:
-    return Plan(FromGenerator(), _at_least_one(steps) or 256)  # along great circles
+@default_sampler.register(SphereHeat)
+@default_sampler.register(RotationHeat)
+def _(process: SphereHeat | RotationHeat, steps: int | None = None) -> Plan:
+    return Plan(FromGenerator(), _at_least_one(steps) or 256)  # along geodesics
 
 
 @default_sampler.register

@@ -9,6 +9,7 @@ from unnoise.spaces.local import JumpKernel, Local
 from unnoise.spaces.manifold import Manifold
 from unnoise.spaces.phase import PhaseSpace
 from unnoise.spaces.product import ProductSpace, tree_leaves
+from unnoise.spaces.rotations import Rotations
 from unnoise.spaces.sphere import Sphere
 from unnoise.spaces.torus import Circle, Torus
 
@@ -26,6 +27,7 @@ __all__ = [
     "Manifold",
     "PhaseSpace",
     "ProductSpace",
+    "Rotations",
     "Space",
     "Sphere",
     "Torus",

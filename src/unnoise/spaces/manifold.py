@@ -2,6 +2,7 @@
 
     tangent(v, x)    the part of v that is tangent to the space at x
     carry(x, v)      where the straightest way from x in the direction v ends, after the length of v
+    gradient(s, x)   the tangent vector of steepest ascent of a function with the ordinary derivatives s
     log_volume       of the whole space, for the uniform law
     nodes(count)     points and weights of a rule for integrals over the space
 
@@ -36,6 +37,10 @@ class Manifold(Space):
     @abstractmethod
     def tangent(self, v: Tensor, x: Tensor) -> Tensor:
         """The projection of v onto the directions in which x can move."""
+
+    def gradient(self, slope: Tensor, x: Tensor) -> Tensor:
+        """Of a function whose derivatives by the entries of x are `slope`."""
+        return self.tangent(slope, x)
 
     @abstractmethod
     def carry(self, x: Tensor, v: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ from unnoise.processes import (
     Mixture,
     Product,
     RateMatrix,
+    RotationHeat,
     SphereHeat,
     Thinning,
     Uniform,
@@ -241,6 +242,12 @@ def _finite_speed() -> Iterator[Subject]:
     yield kac_subject(Kac((1,), speed=2.0, rate=1.5), "FiniteSpeed/Kac")
 
 
+def _rotations() -> Iterator[Subject]:
+    """The heat kernel of rotations."""
+    yield heat_subject(RotationHeat(), "Rotations/VE")
+    yield heat_subject(RotationHeat(schedules.EDM(0.02, 3.5, 3.0)), "Rotations/EDM")
+
+
 def _product() -> Iterator[Subject]:
     yield product_subject(Product(y=Gaussian((1,)), c=Masking(3, (1,))), "Product/Gaussian×Masking")
     mixed = Product(y=Gaussian((1,), schedules.Linear()), c=Uniform(3, (1,), schedules.LinearBeta()))
@@ -272,6 +279,7 @@ _BUILDERS: dict[str, Callable[[], Iterator[Subject]]] = {
     "angles": _angles,
     "spheres": _spheres,
     "finite_speed": _finite_speed,
+    "rotations": _rotations,
     "product": _product,
 }
 FAMILIES = {name: _with_energies(build) for name, build in _BUILDERS.items()}
