@@ -18,7 +18,7 @@ from unnoise.verify.subjects import subject_of
 
 def process_rows(path: str, thorough: bool = False) -> Iterator[Row]:
     process = load_process(path)
-    if process.by_paths:
+    if process.by_generator:
         yield from simulated_rows(process, path)
         return
     subject = subject_of(process, path)
