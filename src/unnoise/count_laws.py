@@ -145,6 +145,11 @@ class Thinned(CountLaw):
             centre, variance = centre + self.mean, variance + self.mean
         return centre, variance
 
+    @property
+    def expected(self) -> Float[Tensor, "batch *shape"]:
+        """The mean of each coordinate."""
+        return self.base + self._moments()[0]
+
     def nodes(self) -> Int[Tensor, "batch *shape nodes"]:
         centre, variance = self._moments()
         reach = spread(variance)

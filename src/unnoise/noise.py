@@ -142,6 +142,10 @@ class NoiseSource:
         """The source of some of the rows."""
         return self._with(self._key, self.rows[rows], self._labels)
 
+    def mirrored(self) -> "NoiseSource":
+        """The same source seen in a mirror: 1 - u for its every u, -z for z."""
+        return object.__new__(MirroredSource)._with(self._key, self.rows, self._labels)
+
     def repeated(self, times: int) -> "NoiseSource":
         """Each row `times` over, with independent numbers in each copy (copy-major: [times, rows] flattened)."""
         copy = torch.arange(times, device=self.rows.device).repeat_interleave(len(self.rows))
@@ -188,3 +192,21 @@ class NoiseSource:
             return (_shift(_mix(key), 12).double() + 0.5) * 2.0**-52
         bits = (_mix_key(key) & _ALL) >> 12
         return torch.full((), (bits + 0.5) * 2.0**-52, dtype=torch.float64, device=self.rows.device)
+
+
+class MirroredSource(NoiseSource):
+    """A source in a mirror, and all that stands under its further keys."""
+
+    def _with(self, key: int | Tensor, rows: Tensor, labels: tuple[int | str, ...] = ()) -> "NoiseSource":
+        child = object.__new__(MirroredSource)
+        child._key, child._labels, child.rows = key, labels, rows
+        return child
+
+    def mirrored(self) -> NoiseSource:
+        return NoiseSource._with(self, self._key, self.rows, self._labels)
+
+    def uniform(self, shape: tuple[int, ...] = ()) -> Tensor:
+        return 1 - self.mirrored().uniform(shape)
+
+    def normal(self, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.float64) -> Tensor:
+        return -self.mirrored().normal(shape, dtype)

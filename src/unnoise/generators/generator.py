@@ -59,6 +59,13 @@ class Generator:
 
         return Generator(self.space, local)
 
+    def backward(self, slope: Tree, x: Tree) -> Tree[Local]:
+        """The data at x of the generator run backwards, by what log q does there alone (`Space.backward`)."""
+        data = self.local(x)
+        for path, space in tree_leaves(self.space):
+            data = replace(data, path, space.backward(self._field(x, path), pick(slope, path), pick(x, path)))
+        return data
+
     def extended(self, phi: Callable[[AnyState, Tensor], Tensor], x: Tree, t: float) -> Float[Tensor, "batch"]:
         """(d/dt + L) phi for a test function phi(x, t) that changes with time, at the time t of this generator."""
         with torch.inference_mode(False), torch.enable_grad():

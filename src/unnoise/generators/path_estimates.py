@@ -25,7 +25,7 @@ from unnoise.laws import Joint, Law
 from unnoise.noise import NoiseSource
 from unnoise.shapes import AnyState, Float, Tree
 from unnoise.spaces import Space
-from unnoise.tree import batch_size
+from unnoise.tree import batch_size, map_leaves
 
 InTime = Callable[[float], Generator]  # the generator at a time
 
@@ -69,7 +69,8 @@ def simulated(generator: InTime, x: Tree, times: list[float], noise: NoiseSource
     """Paths from x along the times, one small step between each two of them."""
     states = [x]
     for i, (t, s) in enumerate(pairwise(times)):
-        states.append(step_from(generator(t), states[-1], s - t).draw(noise.at("step", i)))
+        drawn = step_from(generator(t), states[-1], s - t).draw(noise.at("step", i))
+        states.append(map_leaves(lambda new, old: new.to(old.dtype), drawn, x))  # times are float64, states need not be
     return Paths(list(times), states)
 
 

@@ -20,7 +20,7 @@ from unnoise.objectives import flight_bound  # noqa: F401  registers the bound o
 from unnoise.objectives.decoders import CategoricalDecoder, CountDecoder, Decoder, GaussianDecoder, HeatDecoder, LeafDecoders
 from unnoise.objectives.leaves import leaves_of
 from unnoise.objectives.mixed_times import MixedTimes
-from unnoise.objectives.path_bound import PathsEnd
+from unnoise.objectives.path_bound import LastStep, PathsEnd
 from unnoise.objectives.times import Importance, MaskedCount, Times
 from unnoise.objectives.weightings import Bound, Weighting
 from unnoise.processes import (
@@ -64,7 +64,7 @@ def _(process: Thinning) -> Decoder:
 
 @default_decoder.register(Simulated)
 def _(process: Simulated) -> Decoder:
-    return PathsEnd()
+    return PathsEnd() if process.by_paths else LastStep()
 
 
 @default_decoder.register(FiniteSpeed)

@@ -5,49 +5,51 @@
 
 It is all that the reverse of a known generator needs (eq:reversed-generator), on any space that says how (`Space.backward`),
 and so the kind of a process that is known by its generator alone (`processes.simulated`).  The generator is that of the
-forward step that is undone: at the time of the grid before t.
+forward step that is undone: at the time of the grid before t (`Simulated.before`).
 """
 
-from typing import cast
+from typing import Any
 
-from torch import Tensor
-
-from unnoise.generators import Local
+from unnoise.checks import fits
+from unnoise.generators import Generator, Local
 from unnoise.laws import Law
 from unnoise.predictions.base import Kind, OutputReading, Prediction, check_output, refuse
-from unnoise.processes import Process, Simulated
+from unnoise.processes import Process
 from unnoise.processes.base import spread_times
-from unnoise.shapes import AnyState, Clock
+from unnoise.shapes import AnyState, Clock, Tree
+from unnoise.spaces import Space
+from unnoise.tree import batch_size
 
 
 class Slopes(Prediction):
-    """`value` has the shape of x_t on numbers, [*x_t.shape, size] on categories, [*x_t.shape, 2] on counts."""
+    """`value` has the shape of x_t on numbers, [*x_t.shape, size] on categories, [*x_t.shape, 2] on counts; a dict of them
+    on a product of spaces."""
 
-    def __init__(self, value: Tensor, process: Process, x_t: AnyState, t: AnyState):
+    def __init__(self, value: Tree, process: Process, x_t: AnyState, t: AnyState):
         self.value, self.process, self.x_t, self.t = value, process, x_t, t
 
     @classmethod
     def misfit(cls, process: Process) -> str | None:
-        if isinstance(process, Simulated) and not process.leaves:
+        if process.by_generator and not process.leaves:
             return None
         return f"is for processes whose paths are simulated, and {type(process).__name__} has closed forms"
 
     @classmethod
-    def shapes(cls, process: Process, x_t: AnyState) -> list[tuple[int, ...]]:
-        return [process.state_space.slope_shape(x_t)]
+    def shapes(cls, process: Process, x_t: AnyState) -> list[tuple[int, ...]] | None:
+        return None if process.state_space.leaves else [process.state_space.slope_shape(x_t)]  # type: ignore[arg-type]
 
     @classmethod
     def of_output(cls, output, process: Process, x_t: AnyState, t: AnyState, reading: OutputReading) -> "Slopes":
-        check_output(output, cls.shapes(process, x_t))
+        _check_slopes(output, process.state_space, x_t, "the network's output")
         return cls(output, process, x_t, t)
 
-    def local(self) -> Local:
+    def local(self) -> Tree[Local]:
         before = self.process.before(self.t)  # type: ignore[operator]
 
-        def field(x: Tensor) -> Local:
-            return self.process.local(x, spread_times(before, len(self.x_t), len(x)))  # type: ignore[return-value]
+        def local(x: Tree) -> Tree[Local]:
+            return self.process.local(x, spread_times(before, batch_size(self.x_t), batch_size(x)))
 
-        return self.process.state_space.backward(field, self.value, cast(Tensor, self.x_t))
+        return Generator(self.process.state_space, local).backward(self.value, self.x_t)
 
     def step(self, s: Clock) -> Law:
         raise TypeError("slopes have no kernel but that of a small step: use FromGenerator()")
@@ -56,3 +58,13 @@ class Slopes(Prediction):
         if kind is type(self):
             return self  # type: ignore[return-value]
         raise refuse(self, kind, "it is the slope of log q_t, of which no x_0 is known")
+
+
+def _check_slopes(output: Any, space: Space, x_t: AnyState, name: str) -> None:
+    """A slope for each leaf of the space."""
+    if not space.leaves:
+        check_output(output, [space.slope_shape(x_t)])  # type: ignore[arg-type]
+        return
+    fits(output, tuple(space.leaves), name)
+    for leaf, own in space.leaves.items():
+        _check_slopes(output[leaf], own, x_t[leaf], f"{name}[{leaf!r}]")

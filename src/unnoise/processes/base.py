@@ -44,7 +44,8 @@ class Process(nn.Module):
     costly_rate: bool = False  # whether the bound's rate costs much beside a plain loss, as matrices over all states do
     has_flow: bool = False  # whether a probability flow with its marginals is known
     covariance: Covariance | None = None  # of its noise over the coordinates, where that is correlated
-    by_paths: bool = False  # whether it is known by simulated paths alone, without marginals
+    by_generator: bool = False  # whether it is a generator that is simulated, so that slopes of log q say its reverse
+    by_paths: bool = False  # whether it has no marginals besides, so that its bound is that of its paths
     absorbing: bool = False  # whether each coordinate is its own value or MASK, so that the reverse reveals it once for all
 
     @property

@@ -7,6 +7,7 @@
     tilt                    the data of the generator under a change of measure by a function h
     freeze, move            the data as parameters, and the state after a time h under them: still a point of the space
     step_law                the law of that step, where it has a density
+    along                   what a slope of log q says of such a step, less its mean
     divergence              the distance of two generators at the same states, in nats per unit time
     reference               the measure that densities on the space are of, in words
     states, code, count     every point, where points can be listed
@@ -113,6 +114,10 @@ class Space(ABC):
     def step_law(self, local: Local, x: Tensor, h: Tensor) -> Law:
         """The law of `move`: of the state after a time h under the generator's data at x, its density known."""
         raise self.unanswered("step_law(local, x, h)", "the law of a small step")
+
+    def along(self, slope: Tensor, law: Law, x: Tensor, y: Tensor) -> Float[Tensor, "batch"]:
+        """What the slope of log q at x says of the step from x to y, less its mean over the step's law: 0 in the mean."""
+        raise self.unanswered("along(slope, law, x, y)", "what a slope says of a step, less its mean")
 
     def divergence(self, true: Local, model: Local, x: Tensor) -> Float[Tensor, "batch"]:
         """The distance of two generators at the states x, in nats per unit time."""

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from unnoise.checks import may_read
 from unnoise.count_laws import Thinned
-from unnoise.laws import LOG_ZERO
+from unnoise.laws import LOG_ZERO, Law, sum_coordinates
 from unnoise.noise import NoiseSource
-from unnoise.shapes import AnyState, Int
+from unnoise.shapes import AnyState, Float, Int
 from unnoise.spaces.base import INTEGERS, Frozen
-from unnoise.spaces.finite import LOG_HUGE, WHOLE
+from unnoise.spaces.finite import LOG_HUGE, STEEP, WHOLE
 from unnoise.spaces.jumping import JumpingSpace
 from unnoise.spaces.local import Local
 
@@ -44,5 +44,19 @@ class Counts(JumpingSpace):
         return {"deaths": down / x.clamp_min(1), "births": up}
 
     def move(self, frozen: Frozen, local: Local, x: Tensor, h: Tensor, noise: NoiseSource) -> Tensor:
-        deaths = h * frozen["deaths"]
-        return Thinned(torch.zeros_like(x), x, (-deaths).exp(), -torch.expm1(-deaths), h * frozen["births"]).draw(noise)
+        return thinned(frozen, x, h).draw(noise)
+
+    def step_law(self, local: Local, x: Tensor, h: Tensor) -> Thinned:
+        return thinned(self.freeze(local, x), x, h)
+
+    def along(self, slope: Tensor, law: Law, x: Tensor, y: Tensor) -> Float[Tensor, "batch"]:
+        """(y - E y) times the mean of the slope up and the slope down turned round; at 0 the slope up alone."""
+        down, up = slope.double().unbind(-1)
+        told = torch.where(x > 0, 0.5 * (up - down), up).clamp(-STEEP, STEEP)
+        return sum_coordinates(told * (y - law.expected))  # type: ignore[attr-defined]  # of `step_law`
+
+
+def thinned(frozen: Frozen, x: Tensor, h: Tensor) -> Thinned:
+    """Where a frozen generator leads in a time h."""
+    deaths = h * frozen["deaths"]
+    return Thinned(torch.zeros_like(x), x, (-deaths).exp(), -torch.expm1(-deaths), h * frozen["births"])

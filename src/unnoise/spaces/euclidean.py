@@ -168,6 +168,12 @@ class Euclidean(ArraySpace):
         y, rates = local.jumps.rates(x)
         return JumpThenStep(still, y - x.unsqueeze(1), rates, h)
 
+    def along(self, slope: Tensor, law: Law, x: Tensor, y: Tensor) -> Float[Tensor, "batch"]:
+        """slope . (y - E y); of a slope in the whitened coordinates the step there."""
+        step: Normal = law  # type: ignore[assignment]  # there are no jumps where slopes say the reverse
+        gap = y - step.mean
+        return sum_coordinates(slope * (gap if step.covariance is None else step.covariance.whiten(gap)))
+
     def divergence(self, true: Local, model: Local, x: Tensor) -> Float[Tensor, "batch"]:
         for local in (true, model):
             self.refuse_parts(local, log_rates=NO_NEIGHBOURS)

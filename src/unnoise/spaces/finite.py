@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from unnoise.checks import unread
-from unnoise.laws import LOG_ZERO, Categorical, log_of
+from unnoise.laws import LOG_ZERO, Categorical, Law, log_of, sum_coordinates
 from unnoise.noise import NoiseSource
 from unnoise.shapes import AnyState, Bool, Float, Int
 from unnoise.spaces.base import ENUMERABLE, INTEGERS, Frozen
 from unnoise.spaces.jumping import JumpingSpace
 from unnoise.spaces.local import Local, without_self
 
+STEEP = 30.0  # of a slope that a step is told by: beyond it, any bounded number does
 LOG_HUGE = 200.0  # of a rate that stands for an infinite one
 WHOLE = "a frozen jump to anywhere moves all coordinates at once; use rates by coordinate"
 
@@ -134,6 +135,12 @@ class Finite(JumpingSpace):
 
     def step_law(self, local: Local, x: Tensor, h: Tensor) -> Categorical:
         return leap(x, self.freeze(local, x)["rates"], h)
+
+    def along(self, slope: Tensor, law: Law, x: Tensor, y: Tensor) -> Float[Tensor, "batch"]:
+        """slope_y - sum_y q(y) slope_y for each coordinate, the slope to x itself being 0."""
+        probs: Tensor = law.probs  # type: ignore[attr-defined]  # of `step_law`
+        told = slope.clamp(-STEEP, STEEP).scatter(-1, x.unsqueeze(-1), 0.0)
+        return sum_coordinates(told.gather(-1, y.unsqueeze(-1)).squeeze(-1) - (probs * told).sum(-1))
 
     def __repr__(self) -> str:
         size = self.size if self.sizes is None else self.sizes.tolist()

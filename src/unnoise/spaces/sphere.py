@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from unnoise.checks import unread
-from unnoise.laws import sum_coordinates
+from unnoise.laws import Law, sum_coordinates
 from unnoise.noise import NoiseSource
 from unnoise.shapes import AnyState, Float
 from unnoise.spaces.base import ArraySpace, Field, Frozen, Function
@@ -37,6 +37,7 @@ from unnoise.sphere_laws import log_volume
 NO_JUMPS = "a sphere has no neighbours, and no jumps are known on it"
 ROUNDING = 1e-4  # by which the length of a vector in single precision may differ from 1
 SMALLEST = 1e-30
+WINDINGS = 3  # ways round, of a step
 
 
 class Sphere(ArraySpace, Manifold):
@@ -121,17 +122,34 @@ class Sphere(ArraySpace, Manifold):
         return 0.5 * self.surface(spread, x)[1] - self.surface_divergence(flux, x)
 
     def reverse(self, field: Field, log_q: Function, x: Tensor) -> Local:
+        slope = None if field(x).diffusion is None else self.surface(log_q, x, second=False)[0]
+        return self.backward(field, slope, x)
+
+    def backward(self, field: Field, slope: Tensor | None, x: Tensor) -> Local:
+        """Drift -b + grad g^2 + g^2 slope, the slope's tangent part."""
         forward = field(x)
         self.refuse_parts(forward, log_rates=NO_JUMPS, jumps=NO_JUMPS)
         drift = None if forward.drift is None else -forward.drift
-        if forward.diffusion is not None:
+        if forward.diffusion is not None and slope is not None:
 
             def spread(y: Tensor) -> Tensor:
                 return field(y).diffusion.squeeze(-1) + 0.0 * y[:, 0]  # type: ignore[union-attr]
 
-            back = self.surface(spread, x, second=False)[0] + forward.diffusion * self.surface(log_q, x, second=False)[0]
+            back = self.surface(spread, x, second=False)[0] + forward.diffusion * self.tangent(slope, x)
             drift = back if drift is None else drift + back
         return Local(drift, forward.diffusion)
+
+    def slope_shape(self, x: Tensor) -> tuple[int, ...]:
+        return tuple(x.shape)
+
+    def tilt(self, local: Local, log_h: Function, x: Tensor) -> Local:
+        """Drift b + g^2 grad log h."""
+        self.refuse_parts(local, log_rates=NO_JUMPS, jumps=NO_JUMPS)
+        drift = local.drift
+        if local.diffusion is not None:
+            pull = local.diffusion * self.surface(log_h, x, second=False)[0]
+            drift = pull if drift is None else drift + pull
+        return Local(drift, local.diffusion)
 
     def freeze(self, local: Local, x: Tensor) -> Frozen:
         self.refuse_parts(local, log_rates=NO_JUMPS, jumps=NO_JUMPS)
@@ -143,6 +161,10 @@ class Sphere(ArraySpace, Manifold):
         z = noise.normal(tuple(x.shape[1:]), x.dtype)
         step = (h * frozen["drift"]).to(x.dtype) + (h * frozen["diffusion"]).sqrt().to(x.dtype) * z
         return self.carry(x, self.tangent(step, x))
+
+    def step_law(self, local: Local, x: Tensor, h: Tensor) -> "GeodesicStep":
+        frozen = self.freeze(local, x)
+        return GeodesicStep(self, x, self.tangent(h * frozen["drift"], x), h * frozen["diffusion"])
 
     def divergence(self, true: Local, model: Local, x: Tensor) -> Float[Tensor, "batch"]:
         for local in (true, model):
@@ -188,3 +210,36 @@ class Sphere(ArraySpace, Manifold):
 
     def __repr__(self) -> str:
         return f"Sphere({self.d})"
+
+
+class GeodesicStep(Law):
+    """Where the geodesic from x leads along v, normal in the tangent plane with a mean and a variance [batch, 1].
+
+    The sphere is reached from the plane many times over: at the angle w from x, in the direction u, by v = (w + 2 pi k) u,
+    also the long way round (k < 0).  There an area of the plane is |r/sin r|^(d-1) times that of the sphere, r = w + 2 pi k:
+
+        q(y) = sum_k N(r_k u; mean, variance) |r_k/sin r_k|^(d-1).
+    """
+
+    def __init__(self, sphere: Sphere, x: Tensor, mean: Tensor, variance: Tensor):
+        self.sphere, self.x, self.mean, self.variance = sphere, x, mean, variance
+
+    def draw(self, noise: NoiseSource) -> Tensor:
+        step = self.mean + self.variance.sqrt() * noise.normal(tuple(self.x.shape[1:]), self.x.dtype)
+        return self.sphere.carry(self.x, self.sphere.tangent(step, self.x))
+
+    def log_prob(self, y: Tensor) -> Float[Tensor, "batch"]:
+        d, variance = self.sphere.d, self.variance.double()
+        x, mean, y = self.x.double(), self.mean.double(), y.double()
+        across = self.sphere.tangent(y, x)
+        sine = across.norm(dim=-1, keepdim=True).clamp_min(SMALLEST)
+        angle = torch.atan2(sine, (x * y).sum(-1, keepdim=True))
+        r = angle + 2 * pi * torch.arange(-WINDINGS, WINDINGS + 1, dtype=torch.float64, device=x.device)
+        lean = (across / sine * mean).sum(-1, keepdim=True)
+        squares = (r - lean).square() + ((mean * mean).sum(-1, keepdim=True) - lean.square()).clamp_min(0)
+        stretch = (r.abs() / sine).log().where(r != angle, -torch.sinc(angle / pi).clamp_min(SMALLEST).log())
+        log_density = -0.5 * squares / variance - 0.5 * d * (2 * pi * variance).log() + (d - 1) * stretch
+        return log_density.logsumexp(-1)
+
+    def kl(self, other: Law) -> Float[Tensor, "batch"]:
+        raise TypeError("the divergence of two geodesic steps has no closed form: take it along paths")

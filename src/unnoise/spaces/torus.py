@@ -11,12 +11,15 @@ import torch
 from torch import Tensor
 
 from unnoise.checks import unread, within
-from unnoise.heat_laws import TURN, wrap
+from unnoise.heat_laws import TURN, WrappedLaw, wrap
+from unnoise.laws import Law, sum_coordinates
 from unnoise.shapes import AnyState, Float
 from unnoise.spaces.euclidean import Euclidean
+from unnoise.spaces.local import Local
 from unnoise.spaces.manifold import Manifold
 
 ROUNDING = 1e-6  # by which the float32 that is nearest to pi lies outside, and a little more
+STEPS = "the law of a step with jumps to anywhere is known on numbers alone"
 MOST_AXES = 3  # angles of a rule for integrals
 
 
@@ -38,6 +41,18 @@ class Torus(Euclidean, Manifold):
 
     def project(self, x: Tensor) -> Tensor:
         return wrap(x)
+
+    def step_law(self, local: Local, x: Tensor, h: Tensor) -> WrappedLaw:
+        """A normal step, wrapped around."""
+        self.refuse_parts(local, jumps=STEPS)
+        if local.covariance is not None:
+            raise TypeError(f"noise with the covariance {local.covariance}: the law of a step on {self} is of single angles")
+        frozen = self.freeze(local, x)
+        return WrappedLaw(wrap(x + h * frozen["drift"]), h * frozen["diffusion"])
+
+    def along(self, slope: Tensor, law: Law, x: Tensor, y: Tensor) -> Float[Tensor, "batch"]:
+        """slope . (y - E y), the shorter way around: as likely one way as the other."""
+        return sum_coordinates(slope * wrap(y - law.mean))  # type: ignore[attr-defined]  # of `step_law`
 
     @property
     def log_volume(self) -> float:
