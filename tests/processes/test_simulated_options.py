@@ -194,3 +194,21 @@ def test_options_that_contradict_each_other_are_refused():
     whole = un.Product(a=known(), b=un.Uniform(3, (2,)))
     assert bool(un.bound(un.Denoiser(Both(), whole), x0, seed=0).total.isfinite().all())
     assert float(un.bound(un.Denoiser(Net(), known()), x0["a"], seed=0).total.detach()) > -2 * log(2 * pi)
+
+
+@pytest.mark.parametrize("wrong", [None, "marginal", "slope"])
+def test_verify_puts_a_marginal_to_its_generator(wrong):
+    """A marginal of another process, or a slope of twice the size, fails its row; the right ones fail none."""
+    right = known(score=True)
+
+    class Wider(un.schedules.LinearBeta):
+        def __init__(self):
+            super().__init__(0.1, 15.0)
+
+    marginal = un.Gaussian((2,), Wider()).marginal if wrong == "marginal" else GAUSSIAN.marginal
+    slope = (lambda *state: 2 * right._slope(*state)) if wrong == "slope" else None
+    process = un.Simulated(right.space, GAUSSIAN.local, right._prior, 200, marginal=marginal, slope=slope)
+    rows = marginal_rows(process, Place("own"), un.NoiseSource(0, 6).normal((2,)))
+    failed = {row.quantity.split(",")[0] for row in rows if not row.ok}
+    wanted = {"marginal": {"forward equation of the generator"}, "slope": {"reverse given x_0 = reversed generator"}}
+    assert failed == wanted.get(wrong, set()), failed

@@ -37,10 +37,10 @@ def kernels_by_laws(subject: Subject) -> Iterator[Row]:
     process, place, x0 = subject.process, Place(subject.name), map_leaves(lambda v: v[:6], subject.points)
     for s, t in PAIRS:
         yield from _bayes(process, place, x0, s, t)
-        yield from _forward_equation(process, place, x0, t)
-        yield from _conditioned(process, place, x0, t)
+        yield from forward_equation(process, place, x0, t)
+        yield from conditioned(process, place, x0, t)
         yield from _support(process, place, x0, s, t)
-        yield from _drawn(process, place, x0, t)
+        yield from drawn(process, place, x0, t)
         yield from _float32(process, place, x0, t)
         for kind in subject.kinds:
             yield from _reverse(subject, Place(subject.name, kind_name(kind)), x0, kind, t)
@@ -80,7 +80,7 @@ def _one(process: Process, x0: Tree, t: float) -> tuple[Callable[..., Tensor], T
 
 
 @guarded("forward equation of the generator")
-def _forward_equation(process: Process, place: Place, x0: Tree, t: float) -> Iterator[Row]:
+def forward_equation(process: Process, place: Place, x0: Tree, t: float) -> Iterator[Row]:
     """d/dt log q(x | x_0) against (L* q)/q at drawn states."""
     log_density, x = _one(process, x0, t)
     clock = torch.full((batch_size(x),), t, dtype=torch.float64, requires_grad=True)
@@ -96,7 +96,7 @@ def _forward_equation(process: Process, place: Place, x0: Tree, t: float) -> Ite
 
 
 @guarded("reverse generator given x_0")
-def _conditioned(process: Process, place: Place, x0: Tree, t: float) -> Iterator[Row]:
+def conditioned(process: Process, place: Place, x0: Tree, t: float) -> Iterator[Row]:
     log_density, x_t = _one(process, x0, t)
     exact = process.generator(t).reversed(log_density)
     start = map_leaves(lambda v: v[:1].expand(batch_size(x_t), *v.shape[1:]), x0)
@@ -124,7 +124,7 @@ def _support(process: Process, place: Place, x0: Tree, s: float, t: float) -> It
 
 
 @guarded("drawn states")
-def _drawn(process: Process, place: Place, x0: Tree, t: float) -> Iterator[Row]:
+def drawn(process: Process, place: Place, x0: Tree, t: float) -> Iterator[Row]:
     """Draws have the law that the density says (false alarm 6e-5 a row), and a row's draw is its own in any batch."""
     whole = noised(process, x0, t)
     few = process.marginal(map_leaves(lambda v: v[1:2], x0), t).draw(NoiseSource(21, torch.arange(1, 2)))

@@ -5,6 +5,7 @@
                 size, if steps are drawn from the law that their density says
     Dynkin      phi(x_T) - phi(x_0) = int L phi dt in the mean, up to O(step): the steps are those of the generator
     prior       -log p(x_T) is finite where paths end, so that the bound is
+    marginals   where the process has them: the forward equation of this very generator, the reverse given x_0, and draws
 
 Means over paths are told in standard errors, five of which are passed by chance once in two million runs; Dynkin's formula
 is allowed what halving the steps changes, and as much again.
@@ -17,10 +18,11 @@ import torch
 
 from unnoise.generators import Estimate, Generator, Paths, dynkin, log_density_ratio, simulated
 from unnoise.noise import NoiseSource
-from unnoise.processes import Simulated
+from unnoise.processes import Process, Simulated
 from unnoise.shapes import Tree
 from unnoise.tree import map_leaves
 from unnoise.verify.generators import Operators, generator_checks, wave
+from unnoise.verify.generic_kernels import conditioned, drawn, forward_equation
 from unnoise.verify.guard import guarded
 from unnoise.verify.rows import Place, Row
 
@@ -36,6 +38,14 @@ def simulated_rows(process: Any, name: str) -> Iterator[Row]:
     yield from _steps(process, place, paths)
     yield from _dynkin(process, place, paths)
     yield from _prior(process, place, paths)
+    if not process.by_paths:
+        yield from marginal_rows(process, place, map_leaves(lambda leaf: leaf[:POINTS], paths.states[0]))
+
+
+def marginal_rows(process: Process, place: Place, x0: Tree) -> Iterator[Row]:
+    for t in (0.25, 0.75):
+        for check in (forward_equation, conditioned, drawn):
+            yield from check(process, place, x0, t)
 
 
 def _paths(process: Simulated) -> Paths:
