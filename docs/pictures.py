@@ -407,6 +407,33 @@ def density_ends(axis: Axes, y: Tensor, density: Tensor, drawn: Tensor) -> None:
 
 
 @picture
+def freedom() -> Figure:
+    """Reverse paths in the plane from one point by four processes, and the ends of others."""
+    means = torch.tensor([[-1.5, -0.4], [1.5, 0.6], [0.2, 1.6]]).double()
+    oracle = un.oracles.mixture(
+        un.Gaussian((2,), un.schedules.LinearBeta()),
+        torch.tensor([0.4, 0.4, 0.2]),
+        means,
+        0.06 * torch.eye(2).repeat(3, 1, 1),
+    )
+    more, turn = un.samplers.Reversible(1.0), un.samplers.Rotation(10.0)
+    motions = [("flow: less", un.samplers.Reversible(-1.0)), ("reverse process", None), ("Langevin: more", more)]
+    motions += [("flow, turning", un.samplers.Reversible(-1.0) + turn)]
+    figure = sheet(2.5)
+    for i, (name, stir) in enumerate(motions):
+        axis, sampler = figure.add_subplot(1, 4, i + 1), un.samplers.FromGenerator(stir=stir)
+        last, _ = un.sample(oracle, n=400, steps=250, sampler=sampler, seed=1, dtype=torch.float64)
+        axis.scatter(*last.T, s=1.5, color=COLOURS[0], alpha=0.5, linewidths=0)
+        start = torch.tensor([[0.3, -0.8]]).double()
+        _, info = un.sample(oracle, x=start, steps=250, sampler=sampler, seed=4, dtype=torch.float64, trajectory=True)
+        path = torch.stack(info.trajectory)
+        axis.plot(*path[:, 0].T, color=COLOURS[1], linewidth=0.8)
+        axis.scatter(*start.T, s=14, color="black", zorder=3)
+        axis.set(xlim=(-2.9, 2.9), ylim=(-2.9, 2.9), xticks=[], yticks=[], title=name, aspect="equal")
+    return figure
+
+
+@picture
 def chains() -> Figure:
     """Cumulative kernels of the usual chains by matrices, and how T-step bounds approach that of continuous time."""
     figure = sheet(4.3)

@@ -1,6 +1,7 @@
 """Drift, diffusion and jumps: the generator, its adjoint, reversal and change of measure, its equations on grids and along
 paths, and the divergence of two reverse processes."""
 
+from unnoise.generators.currents import Graph, SplitCurrent, jump_current, split_current
 from unnoise.generators.fokker_planck import FokkerPlanck
 from unnoise.generators.generator import Generator
 from unnoise.generators.kronecker import KroneckerSum, uniformised
@@ -20,18 +21,22 @@ __all__ = [
     "Estimate",
     "FokkerPlanck",
     "Generator",
+    "Graph",
     "JumpKernel",
     "KroneckerSum",
     "Local",
     "Paths",
     "ProductReversal",
     "Reversal",
+    "SplitCurrent",
     "divergence",
     "divergence_rate",
     "dynkin",
     "exponential_martingale",
+    "jump_current",
     "log_density_ratio",
     "path_divergence",
     "simulated",
+    "split_current",
     "uniformised",
 ]

@@ -43,6 +43,7 @@ class Process(nn.Module):
     reparametrised: bool = False  # whether a drawn x_t moves smoothly with the schedule: gradients pass along its path
     costly_rate: bool = False  # whether the bound's rate costs much beside a plain loss, as matrices over all states do
     has_flow: bool = False  # whether a probability flow with its marginals is known
+    even_diffusion: bool = False  # whether its diffusion, that of its schedule, is the same at every state
     covariance: Covariance | None = None  # of its noise over the coordinates, where that is correlated
     by_generator: bool = False  # whether it is a generator that is simulated, so that slopes of log q say its reverse
     by_paths: bool = False  # whether it has no marginals besides, so that its bound is that of its paths

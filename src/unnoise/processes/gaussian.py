@@ -46,6 +46,7 @@ class Gaussian(Process):
     schedule: Schedule
     has_density = True
     has_flow = True
+    even_diffusion = True
     reparametrised = True
 
     def __init__(self, shape: int | Sequence[int] = (), schedule: Schedule | None = None, covariance: Any = None):

@@ -51,6 +51,7 @@ class HeatProcess(Process):
     schedule: Schedule
     has_density = True
     has_flow = True
+    even_diffusion = True
     curvature = 1  # d of the rate e^{-d v/2} at which the slowest wave fades, of the unit sphere of that dimension
     strength: int | None = None  # of that wave, c of u_v^2 -> c e^{-d v}; on spheres d + 1
 

@@ -29,6 +29,7 @@ from unnoise.samplers.reveal import FirstHitting, Reveal
 from unnoise.samplers.routing import Routed
 from unnoise.samplers.sample import sample
 from unnoise.samplers.state import Memory, State, StopSampling
+from unnoise.samplers.stirring import Circulation, Reversible, Rotation, Stirring, stirred
 from unnoise.samplers.thinned_flights import ThinnedFlights
 from unnoise.samplers.tokens import Tokens
 from unnoise.samplers.written import register_part, written
@@ -38,6 +39,7 @@ __all__ = [
     "Ancestral",
     "CapturedRun",
     "CategoricalDDIM",
+    "Circulation",
     "Clip",
     "DDIM",
     "DEIS",
@@ -65,10 +67,13 @@ __all__ = [
     "Remasking",
     "Replacement",
     "Reveal",
+    "Reversible",
+    "Rotation",
     "Routed",
     "Sampler",
     "State",
     "Stepping",
+    "Stirring",
     "StopSampling",
     "TauLeaping",
     "ThetaRK2",
@@ -88,6 +93,7 @@ __all__ = [
     "register_sampler",
     "remasking",
     "sample",
+    "stirred",
     "written",
 ]
 
@@ -121,9 +127,12 @@ for _kind in (
     register_sampler(_kind.__name__)(_kind)
 
 for _part in (
+    Circulation,
     Clip,
     DetailedBalance,
     Langevin,
+    Reversible,
+    Rotation,
     Threshold,
     Tokens,
     remasking.Cap,

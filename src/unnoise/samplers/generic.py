@@ -29,6 +29,7 @@ from unnoise.processes import Process
 from unnoise.samplers.base import OneStep
 from unnoise.samplers.problem import Problem
 from unnoise.samplers.state import Memory
+from unnoise.samplers.stirring import Stirring, refused, stirred
 from unnoise.shapes import AnyState, Tree
 from unnoise.spaces import Local, Space
 from unnoise.tree import leaves
@@ -58,20 +59,23 @@ class FirstMove(Memory):
 
 
 class FromGenerator(OneStep):
-    """Euler's rule (order 1), or with `theta` the trapezoidal rule (order 2 where nothing is cut), for any generator."""
+    """Euler's rule (order 1), or with `theta` the trapezoidal rule (order 2 where nothing is cut), for any generator.
+
+    `stir` adds motion that leaves the marginals alone (`samplers.stirring`), on a product to every leaf or by a dict.
+    """
 
     complete = False
 
-    def __init__(self, theta: float | None = None):
+    def __init__(self, theta: float | None = None, stir: Stirring | dict[str, Any] | None = None):
         if theta is not None and not 0 < theta < 1:
             raise ValueError(f"theta = {theta:g}: choose it in (0, 1), or leave it out for Euler's rule")
-        self.theta = theta
+        self.theta, self.stir = theta, stir
         self.order, self.stages = (1, 1) if theta is None else (2, 2)
 
     def refuse(self, process: Process) -> str | None:
         if not process.has_generator:
             return "FromGenerator needs rates, and a chain by matrices has no generator: use Ancestral"
-        return None
+        return refused(process, self.stir)
 
     def latest(self, process: Process) -> float:
         return process.latest  # the generator is frozen from the first step on
@@ -85,7 +89,7 @@ class FromGenerator(OneStep):
         return [(t,) if theta is None else (t, t - theta * (t - s)) for t, s in pairwise(problem.times.tolist())]
 
     def stage(self, problem, tables, prediction, state, i, k, noise):
-        local, space, x = prediction.local(), problem.process.state_space, state.x
+        local, space, x = stirred(prediction, self.stir), problem.process.state_space, state.x
         frozen, h = freeze(space, local, x), problem.clock[i] - problem.clock[i + 1]
         self._refuse_infinite(frozen, tables[i])
         if k == 1:

@@ -127,6 +127,15 @@ class Space(ABC):
         """The part of a generator that moves coordinate k alone; None: the part that moves nothing."""
         raise self.unanswered("coordinate(local, x, k)", "the part of a generator that moves one coordinate")
 
+    def no_turn(self, turn: float | Tensor) -> str | None:
+        """Why tangent vectors cannot be turned by `turned`; None where they can."""
+        return f"{self} does not say how tangent vectors are turned"
+
+    def turned(self, v: Tensor, x: Tensor, turn: float | Tensor) -> Tensor:
+        """Tangent vectors v at x turned so that any gradient field becomes one without divergence; `turn` is an
+        antisymmetric matrix, or the number of one in two dimensions."""
+        raise self.unanswered("turned(v, x, turn)", "how tangent vectors are turned")
+
     # listing
 
     @property

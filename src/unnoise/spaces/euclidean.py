@@ -186,6 +186,20 @@ class Euclidean(ArraySpace):
             return total
         return torch.where(diffusions_differ(true, model, x), torch.inf, total)
 
+    def no_turn(self, turn: float | Tensor) -> str | None:
+        d = self.dimension
+        if isinstance(turn, Tensor):
+            return (
+                None if tuple(turn.shape) == (d, d) else f"turn has shape {tuple(turn.shape)}, and {self} wants ({d}, {d})"
+            )
+        why = "nothing turns in one dimension" if d == 1 else f"pass an antisymmetric matrix of ({d}, {d})"
+        return None if d == 2 else f"turn = {turn:g} is for two dimensions, and {self} has {d}: {why}"
+
+    def turned(self, v: Tensor, x: Tensor, turn: float | Tensor) -> Tensor:
+        """A v, with a constant A."""
+        matrix = turn if isinstance(turn, Tensor) else torch.tensor([[0.0, -turn], [turn, 0.0]], dtype=torch.float64)
+        return (v.reshape(len(v), -1) @ matrix.to(v.dtype).to(v.device).T).reshape(v.shape)
+
     def coordinate(self, local: Local, x: Tensor, k: int | None) -> Local:
         if local.covariance is not None:
             raise ValueError(

@@ -174,6 +174,15 @@ class Sphere(ArraySpace, Manifold):
             total = drift_divergence(true, model)
         return torch.where(diffusions_differ(true, model, x), torch.inf, sum_coordinates(total))
 
+    def no_turn(self, turn: float | Tensor) -> str | None:
+        if isinstance(turn, Tensor):
+            return f"turn is a matrix, and on {self} all directions are alike: pass a number"
+        return None if self.d == 2 else f"tangent vectors have a right angle to turn by on the globe alone, not on {self}"
+
+    def turned(self, v: Tensor, x: Tensor, turn: float | Tensor) -> Tensor:
+        """x cross v: of a gradient, its rotation around the surface, without divergence."""
+        return turn * torch.linalg.cross(x.to(v.dtype), v)
+
     # derivatives along the surface, of functions that are given around it
 
     def surface(self, phi: Function, x: Tensor, second: bool = True) -> tuple[Tensor, Tensor]:
