@@ -209,7 +209,7 @@ class Circulation(Stirring):
 def both_ways(prediction: Prediction) -> tuple[Any, Any]:
     """The data of the forward generator and of its reversal, at the same state and time."""
     process, t = prediction.process, prediction.t
-    forward = process.local(prediction.x_t, process.before(t) if process.by_paths else t)  # type: ignore[operator]
+    forward = process.local(prediction.x_t, process.before(t) if process.by_generator else t)  # type: ignore[operator]
     return forward, prediction.local()
 
 
