@@ -301,7 +301,26 @@ def gaussian() -> Figure:
     process = un.Gaussian((1,), un.schedules.Cosine())
     means, variances = torch.tensor([[-1.5], [1.0]]), torch.tensor([[[0.03]], [[0.12]]])
     oracle = un.oracles.mixture(process, torch.tensor([0.4, 0.6]), means, variances)
-    fine, grid, far = times(300, 1e-3), times(60, 1e-3), 3.2
+    one_number([up, law, shares, down], oracle, 3.2, last=times(200, 1e-3))
+    return figure
+
+
+@picture
+def jumps() -> Figure:
+    """Throws are seen as lines straight up or down."""
+    figure = sheet(2.9)
+    up, law, shares, down = panels(figure)[0]
+    process = un.JumpDiffusion((1,), un.schedules.Cosine(), jumps=2.0, scale=2.0)
+    means, variances = torch.tensor([[-1.5], [1.0]]), torch.tensor([0.03, 0.12])
+    oracle = un.oracles.cloud_mixture(process, torch.tensor([0.4, 0.6]), means, variances)
+    one_number([up, law, shares, down], oracle, 5.0, last=times(8, 1e-3))
+    return figure
+
+
+def one_number(axes: list[Axes], oracle: un.oracles.Oracle, far: float, last: Tensor) -> None:
+    """The four panels of a process on one number; `last` are the times of the paths whose ends are counted."""
+    (up, law, shares, down), process = axes, oracle.process
+    fine, grid = times(300, 1e-3), times(60, 1e-3)
     y = torch.linspace(-far, far, 121, dtype=torch.float64).unsqueeze(-1)
     marginal = torch.stack([oracle.log_marginal(y, t).exp() for t in grid])
     x0 = oracle.draw(un.NoiseSource(0, 12))
@@ -316,13 +335,12 @@ def gaussian() -> Figure:
     exact = torch.stack([process.marginal(start.expand(len(y), 1), t).log_prob(y).exp() for t in grid])
     heat(law, exact / exact.amax(1, keepdim=True), -far, far, 1.0)
     law.set_title(r"$q(x_t \mid x_0 = 1)$ over its peak")
-    drawn = denoising(oracle, 3000, times(200, 1e-3), 3)[0].squeeze(-1)
+    drawn = denoising(oracle, 3000, last, 3)[0].squeeze(-1)
     density_ends(shares, y.squeeze(-1), oracle.log_prob(y).exp(), drawn)
     for axis in (up, law, down, shares):
         axis.set_ylim(-far, far)
     for axis in (up, law, down):
         time_axis(axis)
-    return figure
 
 
 @picture

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from unnoise.predictions import (
         Clean,
+        CloudMixture,
         CountRatio,
         Energy,
         Flow,
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
         Gaussian,
         HeatProcess,
         Interpolation,
+        JumpDiffusion,
         Masking,
         MatrixChain,
         Mixture,
@@ -127,12 +129,13 @@ NAMES = {  # by the module that each name is fetched from
         "Grid Importance MaskedCount MixedTimes Objective Quadrature Stratified Terms bound decoders fit_schedule weightings"
     ),
     "predictions": (
-        "Clean CountRatio Energy Flow FromMarginal InexactConversion Intensity Mean Noise Posterior Prediction Rates "
-        "Ratio RawPosterior Remaining Score Slopes TangentScore Transition UnitScore Velocity variances"
+        "Clean CloudMixture CountRatio Energy Flow FromMarginal InexactConversion Intensity Mean Noise Posterior Prediction "
+        "Rates Ratio RawPosterior Remaining Score Slopes TangentScore Transition UnitScore Velocity variances"
     ),
     "processes": (
-        "BirthDeath Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation Masking MatrixChain Mixture Process "
-        "Product RateMatrix Simulated SphereHeat Thinning Uniform WrappedNormal d3pm noise_laws rate_matrices"
+        "BirthDeath Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation JumpDiffusion Masking MatrixChain "
+        "Mixture Process Product RateMatrix Simulated SphereHeat Thinning Uniform WrappedNormal d3pm noise_laws "
+        "rate_matrices"
     ),
     "samplers.encode": "encode",
     "samplers.sample": "sample",
@@ -161,6 +164,7 @@ __all__ = [
     "Chain",
     "Circle",
     "Clean",
+    "CloudMixture",
     "MaskedCount",
     "CountRatio",
     "Counts",
@@ -182,6 +186,7 @@ __all__ = [
     "Importance",
     "InexactConversion",
     "Intensity",
+    "JumpDiffusion",
     "JumpKernel",
     "Local",
     "Interpolation",

@@ -1,6 +1,7 @@
 """A network for a process, in three sizes.
 
     numbers or counts, one axis or none     MLP; angles of any shape too
+    numbers under jump-diffusion            CloudMLP
     numbers in an order, such as in time    SeriesNet
     arrays of two or three axes             SmallUNet
     a sequence of categories of one size    SequenceTransformer
@@ -22,7 +23,17 @@ from torch import nn
 from unnoise.extensions import unknown
 from unnoise.networks.base import NEEDS, REGISTRY, build, configured, plan
 from unnoise.networks.columns import ColumnLeaf
-from unnoise.processes import FiniteProcess, Gaussian, HeatProcess, Process, Product, SphereHeat, Thinning, WrappedNormal
+from unnoise.processes import (
+    FiniteProcess,
+    Gaussian,
+    HeatProcess,
+    JumpDiffusion,
+    Process,
+    Product,
+    SphereHeat,
+    Thinning,
+    WrappedNormal,
+)
 from unnoise.schedules import Cosine
 
 MOST_COLUMNS = 2048  # tokens of a table; a network for more should know how they lie
@@ -32,6 +43,7 @@ SHORTEST_SIDE = 4  # of an array that convolutions suit
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "tiny": {
         "MLP": {"width": 64, "layers": 2},
+        "CloudMLP": {"width": 64, "layers": 2, "clouds": 8},
         "SmallUNet": {"width": 16, "multipliers": [1, 2], "blocks": 1, "heads": 2},
         "SeriesNet": {"width": 32, "multipliers": [1, 2], "blocks": 1, "heads": 4},
         "SequenceTransformer": {"width": 64, "layers": 2, "heads": 4},
@@ -39,6 +51,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "small": {
         "MLP": {"width": 256, "layers": 6},
+        "CloudMLP": {"width": 256, "layers": 6, "clouds": 16},
         "SmallUNet": {"width": 64, "multipliers": [1, 2, 2], "blocks": 2, "heads": 4},
         "SeriesNet": {"width": 64, "multipliers": [1, 2, 2], "blocks": 2, "heads": 4},
         "SequenceTransformer": {"width": 512, "layers": 8, "heads": 8},
@@ -46,6 +59,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "base": {
         "MLP": {"width": 768, "layers": 8},
+        "CloudMLP": {"width": 768, "layers": 8, "clouds": 32},
         "SmallUNet": {"width": 128, "multipliers": [1, 2, 2], "blocks": 3, "heads": 8},
         "SeriesNet": {"width": 128, "multipliers": [1, 2, 4], "blocks": 3, "heads": 8},
         "SequenceTransformer": {"width": 768, "layers": 12, "heads": 12},
@@ -161,6 +175,11 @@ def _(process: Gaussian | Thinning, **hints: Any) -> tuple[str, dict[str, Any]]:
 def _(process: HeatProcess, **hints: Any) -> tuple[str, dict[str, Any]]:
     leaf = column(process, ())
     return "MLP", {"shape": leaf.shape, "kind": leaf.kind}
+
+
+@network_for.register
+def _(process: JumpDiffusion, **hints: Any) -> tuple[str, dict[str, Any]]:
+    return "CloudMLP", {"shape": process.space.shape}
 
 
 def _series(process: Gaussian, rows: int) -> dict[str, Any]:

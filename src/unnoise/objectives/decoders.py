@@ -6,6 +6,7 @@ DiscretisedGaussian  for data on a grid of levels: the mass that the model's Gau
 CategoricalDecoder   the model's law of x_0 given x_eps, coordinate by coordinate (`clean_law` of its prediction)
 CountDecoder         the model's kernel from x_eps to the data, coordinate by coordinate
 HeatDecoder          on closed spaces the heat kernel around x_eps, of which it is one in x_0 too: needs no network
+ThrownDecoder        under jump-diffusion the law of x_eps/alpha less its noise: needs no network
 ExactDecoder         the exact joint law of x_0 given x_eps, from an oracle
 LeafDecoders         one decoder per leaf of a product
 """
@@ -26,7 +27,7 @@ from unnoise.predictions import (
     Prediction,
     ProductPrediction,
 )
-from unnoise.processes import Gaussian, HeatProcess, Process
+from unnoise.processes import Gaussian, HeatProcess, JumpDiffusion, Process
 from unnoise.shapes import AnyState, Float
 
 
@@ -106,6 +107,18 @@ class HeatDecoder(Decoder):
     def _check(self, process: Process) -> None:
         if not isinstance(process, HeatProcess):
             raise _refuse(self, process)
+
+
+class ThrownDecoder(Decoder):
+    """q(x_eps | x_0) as a density of x_0: alpha x_0 has it, so that each of d coordinates counts alpha once more."""
+
+    needs_network = False
+
+    def nll(self, process, prediction, x0, x_eps, eps):
+        if not isinstance(process, JumpDiffusion):
+            raise _refuse(self, process)
+        log_alpha = process.schedule.alpha(torch.tensor(eps, dtype=torch.float64)).log().to(x0.device)
+        return -process.marginal(x0, eps).log_prob(x_eps) - process.space.dimension * log_alpha
 
 
 class DiscretisedGaussian(Decoder):
@@ -217,4 +230,5 @@ __all__ = [
     "GaussianDecoder",
     "HeatDecoder",
     "LeafDecoders",
+    "ThrownDecoder",
 ]

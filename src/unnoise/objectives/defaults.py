@@ -16,7 +16,15 @@ A subclass has those of its base, a product those of its leaves, a chain those o
 from functools import singledispatch
 from typing import cast
 
-from unnoise.objectives.decoders import CategoricalDecoder, CountDecoder, Decoder, GaussianDecoder, HeatDecoder, LeafDecoders
+from unnoise.objectives.decoders import (
+    CategoricalDecoder,
+    CountDecoder,
+    Decoder,
+    GaussianDecoder,
+    HeatDecoder,
+    LeafDecoders,
+    ThrownDecoder,
+)
 from unnoise.objectives.leaves import leaves_of
 from unnoise.objectives.mixed_times import MixedTimes
 from unnoise.objectives.path_bound import PathsEnd
@@ -27,6 +35,7 @@ from unnoise.processes import (
     FiniteProcess,
     Gaussian,
     HeatProcess,
+    JumpDiffusion,
     Masking,
     Process,
     Product,
@@ -68,6 +77,11 @@ def _(process: Simulated) -> Decoder:
 @default_decoder.register(HeatProcess)
 def _(process: HeatProcess) -> Decoder:
     return HeatDecoder()
+
+
+@default_decoder.register(JumpDiffusion)
+def _(process: JumpDiffusion) -> Decoder:
+    return ThrownDecoder()
 
 
 @default_decoder.register(Product)

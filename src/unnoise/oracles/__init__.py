@@ -12,11 +12,13 @@ from unnoise.oracles.components import (
 )
 from unnoise.oracles.counts import BinomialLeaf, PoissonLeaf, binomial_mixture, poisson_mixture
 from unnoise.oracles.heat import HeatLeaf, heat_mixture
+from unnoise.oracles.jumps import CloudLeaf, cloud_mixture
 from unnoise.oracles.markov import MarkovChain
 
 __all__ = [
     "BinomialLeaf",
     "CategoricalLeaf",
+    "CloudLeaf",
     "Components",
     "GaussianLeaf",
     "HeatLeaf",
@@ -24,6 +26,7 @@ __all__ = [
     "Oracle",
     "PoissonLeaf",
     "binomial_mixture",
+    "cloud_mixture",
     "conditional_gaussian",
     "heat_mixture",
     "mixture",

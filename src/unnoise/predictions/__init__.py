@@ -3,6 +3,7 @@
 from unnoise.predictions import variance as variances
 from unnoise.predictions.algebra import combine, combine_leaf, tilt
 from unnoise.predictions.base import InexactConversion, OutputReading, Prediction
+from unnoise.predictions.clouds import CloudMixture
 from unnoise.predictions.continuous import Clean, ContinuousPrediction, Flow, Mean, Noise, Score, Velocity
 from unnoise.predictions.counts import CountPrediction, CountRatio, Intensity, Remaining
 from unnoise.predictions.energy import Energy, difference_kind
@@ -18,6 +19,7 @@ from unnoise.predictions.slopes import Slopes
 
 __all__ = [
     "Clean",
+    "CloudMixture",
     "ContinuousPrediction",
     "CountPrediction",
     "CountRatio",
@@ -64,6 +66,7 @@ _SAVED: tuple[type[Prediction], ...] = (
     *(Posterior, RawPosterior, Ratio, Rates),
     *(Remaining, Intensity, CountRatio, Energy),
     *(UnitScore, TangentScore),
+    CloudMixture,
 )
 for _kind in _SAVED:
     register_kind(_kind)

@@ -13,13 +13,24 @@ from functools import singledispatch
 from typing import Any
 
 from unnoise.predictions.base import Prediction
+from unnoise.predictions.clouds import CloudMixture
 from unnoise.predictions.continuous import Clean, Flow, Mean, Noise, Score, Velocity
 from unnoise.predictions.counts import CountRatio, Intensity, Remaining
 from unnoise.predictions.energy import difference_kind
 from unnoise.predictions.finite import Posterior, Rates, Ratio, RawPosterior, Transition
 from unnoise.predictions.heat import TangentScore, UnitScore
 from unnoise.predictions.slopes import Slopes
-from unnoise.processes import Chain, FiniteProcess, Gaussian, HeatProcess, Process, Product, Simulated, Thinning
+from unnoise.processes import (
+    Chain,
+    FiniteProcess,
+    Gaussian,
+    HeatProcess,
+    JumpDiffusion,
+    Process,
+    Product,
+    Simulated,
+    Thinning,
+)
 
 Kinds = Any  # a prediction type, None for the default, or on a product a dict of these by leaf
 
@@ -92,6 +103,16 @@ def _(process: Simulated) -> Any:
 @admitted_kinds.register(HeatProcess)
 def _(process: HeatProcess) -> Any:
     return _those_that_fit(process, UnitScore, TangentScore)
+
+
+@admitted_kinds.register(JumpDiffusion)
+def _(process: JumpDiffusion) -> Any:
+    return _those_that_fit(process, CloudMixture)
+
+
+@default_kind.register(JumpDiffusion)
+def _(process: JumpDiffusion) -> Any:
+    return CloudMixture
 
 
 @default_kind.register(Gaussian)

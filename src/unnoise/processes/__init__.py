@@ -11,6 +11,7 @@ from unnoise.processes.dense import DenseProcess
 from unnoise.processes.finite import FiniteProcess
 from unnoise.processes.gaussian import Gaussian
 from unnoise.processes.heat import HeatProcess, WrappedNormal
+from unnoise.processes.jump_diffusion import JumpDiffusion
 from unnoise.processes.matrix_chain import MatrixChain
 from unnoise.processes.mixture import Mixture
 from unnoise.processes.product import Product
@@ -27,6 +28,7 @@ __all__ = [
     "Gaussian",
     "HeatProcess",
     "Interpolation",
+    "JumpDiffusion",
     "Masking",
     "MatrixChain",
     "Mixture",

@@ -35,6 +35,8 @@ class JumpKernel(ABC):
     A family says the density and a rule for integrals over destinations; the total rate, draws and the reversal follow.
     """
 
+    known_total = False  # whether `total` is in closed form, without the nodes
+
     @abstractmethod
     def log_rate(self, x: Tensor, y: Tensor) -> Float[Tensor, "batch"]:
         """log J(x, y), row by row; `LOG_ZERO` where no jump leads."""

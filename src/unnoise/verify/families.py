@@ -18,6 +18,7 @@ from unnoise.processes import (
     FiniteProcess,
     Gaussian,
     Interpolation,
+    JumpDiffusion,
     Masking,
     MatrixChain,
     Mixture,
@@ -39,6 +40,7 @@ from unnoise.verify.subjects import (
     finite_subject,
     gaussian_subject,
     heat_subject,
+    jump_subject,
     product_subject,
     random_law,
     with_energy,
@@ -234,6 +236,12 @@ def _spheres() -> Iterator[Subject]:
     yield heat_subject(SphereHeat(1, schedules.EDM(0.02, 5.0, 3.0)), "Spheres/circle")
 
 
+def _jumps() -> Iterator[Subject]:
+    """Numbers that are noised and thrown."""
+    yield jump_subject(JumpDiffusion((1,), schedules.LinearBeta(), jumps=1.0, scale=1.5), "Jumps/LinearBeta")
+    yield jump_subject(JumpDiffusion((), schedules.VE(0.02, 3.0), jumps=2.0, scale=1.0), "Jumps/VE")
+
+
 def _product() -> Iterator[Subject]:
     yield product_subject(Product(y=Gaussian((1,)), c=Masking(3, (1,))), "Product/Gaussian×Masking")
     mixed = Product(y=Gaussian((1,), schedules.Linear()), c=Uniform(3, (1,), schedules.LinearBeta()))
@@ -264,6 +272,7 @@ _BUILDERS: dict[str, Callable[[], Iterator[Subject]]] = {
     "counts": _counts,
     "angles": _angles,
     "spheres": _spheres,
+    "jumps": _jumps,
     "product": _product,
 }
 FAMILIES = {name: _with_energies(build) for name, build in _BUILDERS.items()}

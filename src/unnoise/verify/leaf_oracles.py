@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from unnoise.noise import NoiseSource
-from unnoise.oracles import CategoricalLeaf, GaussianLeaf, HeatLeaf, PoissonLeaf
+from unnoise.oracles import CategoricalLeaf, CloudLeaf, GaussianLeaf, HeatLeaf, PoissonLeaf
 from unnoise.oracles.leaves import Leaf
 from unnoise.predictions import (
     Clean,
+    CloudMixture,
     CountRatio,
     Flow,
     Intensity,
@@ -28,11 +29,12 @@ from unnoise.predictions import (
     UnitScore,
     Velocity,
 )
-from unnoise.processes import FiniteProcess, Gaussian, HeatProcess, Process, Thinning
+from unnoise.processes import FiniteProcess, Gaussian, HeatProcess, JumpDiffusion, Process, Thinning
 
 CONTINUOUS_KINDS = (Clean, Noise, Score, Velocity, Flow)
 COUNT_KINDS = (Intensity, CountRatio)  # and Remaining for pure death
 HEAT_KINDS = (UnitScore, TangentScore)
+JUMP_KINDS = (CloudMixture,)
 FINITE_KINDS = (Posterior, RawPosterior, Ratio, Rates)
 
 
@@ -61,6 +63,12 @@ def heat_leaf(process: HeatProcess) -> HeatLeaf:
     if entries > corners.shape[1]:
         raise ValueError(f"verification integrates over the space, and {space} is too large: use one or two angles")
     return HeatLeaf(process.law, space.project(corners[:, :entries].reshape(3, *space.shape)), variances)
+
+
+def cloud_leaf(process: JumpDiffusion) -> CloudLeaf:
+    """Three normal laws that are the same in every direction."""
+    _, means, covariances = mixture_components(process.space.dimension)
+    return CloudLeaf(means.reshape(-1, *process.space.shape), covariances[:, 0, 0])
 
 
 @dataclass(frozen=True)
@@ -111,3 +119,8 @@ def _(process: Thinning) -> LeafOracle:
 @leaf_oracle.register
 def _(process: HeatProcess) -> LeafOracle:
     return LeafOracle("points", HEAT_KINDS, lambda source: heat_leaf(process))
+
+
+@leaf_oracle.register
+def _(process: JumpDiffusion) -> LeafOracle:
+    return LeafOracle("thrown numbers", JUMP_KINDS, lambda source: cloud_leaf(process))

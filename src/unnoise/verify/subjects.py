@@ -36,7 +36,7 @@ from unnoise.predictions import (
     Score,
     Transition,
 )
-from unnoise.processes import Chain, FiniteProcess, Gaussian, HeatProcess, Process, Product, Thinning
+from unnoise.processes import Chain, FiniteProcess, Gaussian, HeatProcess, JumpDiffusion, Process, Product, Thinning
 from unnoise.shapes import AnyState, Tree
 from unnoise.spaces import Finite
 from unnoise.verify.guard import Check
@@ -45,6 +45,8 @@ from unnoise.verify.leaf_oracles import (
     COUNT_KINDS,
     FINITE_KINDS,
     HEAT_KINDS,
+    JUMP_KINDS,
+    cloud_leaf,
     count_rates,
     heat_leaf,
     leaf_oracle,
@@ -142,6 +144,14 @@ def heat_subject(process: HeatProcess, name: str) -> Subject:
     return Subject(name, process, oracle, kinds, None, points, (1e-2, 0.1), nodes)
 
 
+def jump_subject(process: JumpDiffusion, name: str) -> Subject:
+    """A mixture of three normal laws on one number."""
+    if process.space.dimension > 1:
+        raise ValueError(f"{process.space}: verification integrates over the space, so build the process on one number")
+    oracle = Components(process, torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64), cloud_leaf(process))
+    return Subject(name, process, oracle, JUMP_KINDS, None, oracle.draw(NoiseSource(1, 20)), (1e-2, 0.1), 32)
+
+
 def product_subject(process: Product, name: str) -> Subject:
     """A conditional Gaussian x categorical law, on a product of one leaf of each kind; else three components."""
     leaves = process.leaves
@@ -219,6 +229,11 @@ def _(process: Thinning, name: str) -> Subject:
 @subject_of.register
 def _(process: HeatProcess, name: str) -> Subject:
     return with_energy(heat_subject(process, name))
+
+
+@subject_of.register
+def _(process: JumpDiffusion, name: str) -> Subject:
+    return jump_subject(process, name)
 
 
 @subject_of.register
