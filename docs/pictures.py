@@ -27,6 +27,7 @@ from PIL import Image
 from torch import Tensor
 
 import unnoise as un
+from unnoise.laws import Law
 from unnoise.verify import cases
 from unnoise.verify.order_picture import draw as draw_orders
 
@@ -86,12 +87,19 @@ def noising(process: un.Process, x0, grid: Tensor, seed: int) -> list:
     return path
 
 
+def stepped(prediction: un.Prediction, t: Tensor, s: Tensor) -> Law:
+    """The kernel to s; of a small step where there is no other."""
+    if isinstance(prediction, un.SimplexScore):
+        return prediction.process.space.step_law(prediction.local(), prediction.x_t, t - s)
+    return prediction.step(s)
+
+
 def denoising(oracle: un.oracles.Oracle, count: int, grid: Tensor, seed: int) -> list:
     """Paths of the reverse process, from the prior down, by the exact denoiser's kernels; in the order of the grid."""
     noise = un.NoiseSource(seed, count)
     path = [oracle.process.prior(count, torch.float64).draw(noise.at("prior"))]
     for i in range(len(grid) - 1, 0, -1):
-        path.append(oracle(path[-1], grid[i]).step(grid[i - 1]).draw(noise.at("down", i)))
+        path.append(stepped(oracle(path[-1], grid[i]), grid[i], grid[i - 1]).draw(noise.at("down", i)))
     return path[::-1]
 
 
@@ -354,6 +362,37 @@ def manifolds() -> Figure:
     density_ends(shares, y.squeeze(-1), oracle.log_prob(y).exp(), drawn)
     for axis in (up, law, down, shares):
         axis.set_ylim(-torch.pi, torch.pi)
+    for axis in (up, law, down):
+        time_axis(axis)
+    return figure
+
+
+@picture
+def simplex() -> Figure:
+    """One share of two: paths of the Wright-Fisher diffusion, and where the reverse ends."""
+    figure = sheet(2.9)
+    up, law, shares, down = panels(figure)[0]
+    process = un.WrightFisher(2)
+    points, ages = torch.tensor([[0.15, 0.85], [0.7, 0.3]]), torch.tensor([0.05, 0.03])
+    oracle = un.oracles.simplex_mixture(process, torch.tensor([0.5, 0.5]), points, ages)
+    fine, grid = times(120), times(40)
+    x = process.space.nodes(60)[0]
+    marginal = torch.stack([oracle.log_marginal(x, t).exp() for t in grid])
+    for axis, path, title in (
+        (up, noising(process, oracle.draw(un.NoiseSource(0, 6)), fine, 1), "forward paths"),
+        (down, denoising(oracle, 6, fine, 2), "reverse paths, exact denoiser"),
+    ):
+        heat(axis, marginal / marginal.amax(1, keepdim=True), 0.0, 1.0, 3.0, PATHS)
+        lines(axis, fine, torch.stack(path)[..., 0])
+        axis.set_title(title)
+    start = torch.tensor([[1.0, 0.0]], dtype=torch.float64).expand(len(x), 2)
+    exact = torch.stack([process.law(start, process.tau(t, x)).log_prob(x).exp() for t in grid])
+    heat(law, exact / exact.amax(1, keepdim=True), 0.0, 1.0, 1.0)
+    law.set_title(r"$q(x_t \mid x_0 = 1)$ over its peak")
+    drawn = denoising(oracle, 2000, times(64), 3)[0][:, 0]
+    density_ends(shares, x[:, 0], oracle.log_prob(x).exp(), drawn)
+    for axis in (up, law, down, shares):
+        axis.set_ylim(0, 1)
     for axis in (up, law, down):
         time_axis(axis)
     return figure

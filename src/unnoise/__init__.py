@@ -62,11 +62,13 @@ if TYPE_CHECKING:
         RawPosterior,
         Remaining,
         Score,
+        SimplexScore,
         Slopes,
         TangentScore,
         Transition,
         UnitScore,
         Velocity,
+        VertexPosterior,
         variances,
     )
     from unnoise.processes import (
@@ -88,13 +90,14 @@ if TYPE_CHECKING:
         Thinning,
         Uniform,
         WrappedNormal,
+        WrightFisher,
         d3pm,
         noise_laws,
         rate_matrices,
     )
     from unnoise.samplers.encode import encode
     from unnoise.samplers.sample import sample
-    from unnoise.spaces import Circle, Counts, Euclidean, Finite, JumpKernel, Space, Sphere, Torus
+    from unnoise.spaces import Circle, Counts, Euclidean, Finite, JumpKernel, Simplex, Space, Sphere, Torus
 
 __version__ = "0.1.0"
 
@@ -128,15 +131,16 @@ NAMES = {  # by the module that each name is fetched from
     ),
     "predictions": (
         "Clean CountRatio Energy Flow FromMarginal InexactConversion Intensity Mean Noise Posterior Prediction Rates "
-        "Ratio RawPosterior Remaining Score Slopes TangentScore Transition UnitScore Velocity variances"
+        "Ratio RawPosterior Remaining Score SimplexScore Slopes TangentScore Transition UnitScore Velocity VertexPosterior "
+        "variances"
     ),
     "processes": (
         "BirthDeath Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation Masking MatrixChain Mixture Process "
-        "Product RateMatrix Simulated SphereHeat Thinning Uniform WrappedNormal d3pm noise_laws rate_matrices"
+        "Product RateMatrix Simulated SphereHeat Thinning Uniform WrappedNormal WrightFisher d3pm noise_laws rate_matrices"
     ),
     "samplers.encode": "encode",
     "samplers.sample": "sample",
-    "spaces": "Circle Counts Euclidean Finite JumpKernel Space Sphere Torus",
+    "spaces": "Circle Counts Euclidean Finite JumpKernel Simplex Space Sphere Torus",
 }
 _HOME = {name: module for module, names in NAMES.items() for name in names.split()}
 
@@ -207,6 +211,8 @@ __all__ = [
     "RawPosterior",
     "Remaining",
     "Score",
+    "Simplex",
+    "SimplexScore",
     "Simulated",
     "Slopes",
     "Shared",
@@ -223,7 +229,9 @@ __all__ = [
     "Uniform",
     "UnitScore",
     "Velocity",
+    "VertexPosterior",
     "WrappedNormal",
+    "WrightFisher",
     "bound",
     "d3pm",
     "decoders",

@@ -22,7 +22,17 @@ from torch import nn
 from unnoise.extensions import unknown
 from unnoise.networks.base import NEEDS, REGISTRY, build, configured, plan
 from unnoise.networks.columns import ColumnLeaf
-from unnoise.processes import FiniteProcess, Gaussian, HeatProcess, Process, Product, SphereHeat, Thinning, WrappedNormal
+from unnoise.processes import (
+    FiniteProcess,
+    Gaussian,
+    HeatProcess,
+    Process,
+    Product,
+    SphereHeat,
+    Thinning,
+    WrappedNormal,
+    WrightFisher,
+)
 from unnoise.schedules import Cosine
 
 MOST_COLUMNS = 2048  # tokens of a table; a network for more should know how they lie
@@ -157,8 +167,9 @@ def _(process: Gaussian | Thinning, **hints: Any) -> tuple[str, dict[str, Any]]:
     return "SmallUNet", {**needed, "bin": hints.get("bin", 0.0) if leaf.kind == "number" else 0.0}
 
 
-@network_for.register
-def _(process: HeatProcess, **hints: Any) -> tuple[str, dict[str, Any]]:
+@network_for.register(HeatProcess)
+@network_for.register(WrightFisher)
+def _(process: HeatProcess | WrightFisher, **hints: Any) -> tuple[str, dict[str, Any]]:
     leaf = column(process, ())
     return "MLP", {"shape": leaf.shape, "kind": leaf.kind}
 
@@ -208,8 +219,9 @@ def _(process: WrappedNormal, path: tuple[str, ...]) -> ColumnLeaf:
     return ColumnLeaf(path=path, kind="angle", shape=process.space.shape)
 
 
-@column.register
-def _(process: SphereHeat, path: tuple[str, ...]) -> ColumnLeaf:
+@column.register(SphereHeat)
+@column.register(WrightFisher)
+def _(process: SphereHeat | WrightFisher, path: tuple[str, ...]) -> ColumnLeaf:
     return ColumnLeaf(path=path, kind="number", shape=process.space.shape)
 
 

@@ -53,14 +53,14 @@ def _by_leaf(prediction: Prediction | None) -> Prediction | None:
     return None if prediction is None else prediction.by_leaf()
 
 
-def _refuse(decoder: Decoder, process: Process) -> TypeError:
+def refuse_decoder(decoder: Decoder, process: Process) -> TypeError:
     return TypeError(f"decoder {type(decoder).__name__} does not fit {type(process).__name__}: leave it out for the default")
 
 
 def _std(decoder: Decoder, process: Process, x0: Tensor, eps: float) -> Tensor:
     """sigma/alpha at the cut-off, to multiply x_0."""
     if not isinstance(process, Gaussian):
-        raise _refuse(decoder, process)
+        raise refuse_decoder(decoder, process)
     numbers = process.schedule.numbers(eps)
     if numbers is not None:
         return torch.full((1,) * x0.ndim, numbers[1] / numbers[0], dtype=x0.dtype, device=x0.device)
@@ -85,7 +85,7 @@ class GaussianDecoder(Decoder):
         if self.needs_network:
             return super().log_prob(process, prediction, x0, x_eps, eps)
         if not isinstance(process, Gaussian):
-            raise _refuse(self, process)
+            raise refuse_decoder(self, process)
         alpha = process.coefficient(process.schedule.alpha(process.times(eps, x0)), x0)
         return process.marginal(x0, eps).log_prob(x_eps) + sum_coordinates(alpha.log().expand_as(x0))
 
@@ -105,7 +105,7 @@ class HeatDecoder(Decoder):
 
     def _check(self, process: Process) -> None:
         if not isinstance(process, HeatProcess):
-            raise _refuse(self, process)
+            raise refuse_decoder(self, process)
 
 
 class DiscretisedGaussian(Decoder):
@@ -151,7 +151,7 @@ class CategoricalDecoder(Decoder):
     def nll(self, process, prediction, x0, x_eps, eps):
         prediction = _by_leaf(prediction)
         if not isinstance(prediction, FinitePrediction):
-            raise _refuse(self, process)
+            raise refuse_decoder(self, process)
         log_probs = prediction.clean_law().log_probs
         return -finite_or_inf(sum_coordinates(log_probs.gather(-1, x0.unsqueeze(-1)).squeeze(-1)))
 
@@ -160,7 +160,7 @@ class CountDecoder(Decoder):
     def nll(self, process, prediction, x0, x_eps, eps):
         prediction = _by_leaf(prediction)
         if not isinstance(prediction, CountPrediction):
-            raise _refuse(self, process)
+            raise refuse_decoder(self, process)
         return -prediction.step(None).log_prob(x0)
 
 
@@ -198,7 +198,7 @@ class LeafDecoders(Decoder):
     def _each(self, process: Process, prediction: Prediction | None, x0: AnyState, x_eps: AnyState, eps: Any) -> list[tuple]:
         """The decoder of every leaf, and what it is asked."""
         if not process.leaves:
-            raise _refuse(self, process)
+            raise refuse_decoder(self, process)
         fits(self.leaves, tuple(process.leaves), "the decoder LeafDecoders(...)")
         prediction, parts = _by_leaf(prediction), []
         for name, leaf in process.leaves.items():

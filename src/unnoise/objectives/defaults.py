@@ -20,6 +20,7 @@ from unnoise.objectives.decoders import CategoricalDecoder, CountDecoder, Decode
 from unnoise.objectives.leaves import leaves_of
 from unnoise.objectives.mixed_times import MixedTimes
 from unnoise.objectives.path_bound import PathsEnd
+from unnoise.objectives.simplex_decoders import SimplexDecoder, VertexDecoder
 from unnoise.objectives.times import Importance, MaskedCount, Times
 from unnoise.objectives.weightings import Bound, Weighting
 from unnoise.processes import (
@@ -32,6 +33,7 @@ from unnoise.processes import (
     Product,
     Simulated,
     Thinning,
+    WrightFisher,
 )
 
 
@@ -68,6 +70,11 @@ def _(process: Simulated) -> Decoder:
 @default_decoder.register(HeatProcess)
 def _(process: HeatProcess) -> Decoder:
     return HeatDecoder()
+
+
+@default_decoder.register(WrightFisher)
+def _(process: WrightFisher) -> Decoder:
+    return VertexDecoder() if process.vertices else SimplexDecoder()
 
 
 @default_decoder.register(Product)

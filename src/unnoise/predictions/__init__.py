@@ -14,6 +14,7 @@ from unnoise.predictions.kinds import Kinds, admitted_kinds, default_kind, resol
 from unnoise.predictions.linear_heads import LinearHead, linear_weights
 from unnoise.predictions.product import ProductPrediction
 from unnoise.predictions.registry import register_kind
+from unnoise.predictions.simplex import SimplexPrediction, SimplexScore, VertexPosterior
 from unnoise.predictions.slopes import Slopes
 
 __all__ = [
@@ -41,11 +42,14 @@ __all__ = [
     "OutputReading",
     "Remaining",
     "Score",
+    "SimplexPrediction",
+    "SimplexScore",
     "Slopes",
     "TangentScore",
     "Transition",
     "UnitScore",
     "Velocity",
+    "VertexPosterior",
     "admitted_kinds",
     "combine",
     "combine_leaf",
@@ -64,6 +68,7 @@ _SAVED: tuple[type[Prediction], ...] = (
     *(Posterior, RawPosterior, Ratio, Rates),
     *(Remaining, Intensity, CountRatio, Energy),
     *(UnitScore, TangentScore),
+    *(SimplexScore, VertexPosterior),
 )
 for _kind in _SAVED:
     register_kind(_kind)

@@ -18,8 +18,19 @@ from unnoise.predictions.counts import CountRatio, Intensity, Remaining
 from unnoise.predictions.energy import difference_kind
 from unnoise.predictions.finite import Posterior, Rates, Ratio, RawPosterior, Transition
 from unnoise.predictions.heat import TangentScore, UnitScore
+from unnoise.predictions.simplex import SimplexScore, VertexPosterior
 from unnoise.predictions.slopes import Slopes
-from unnoise.processes import Chain, FiniteProcess, Gaussian, HeatProcess, Process, Product, Simulated, Thinning
+from unnoise.processes import (
+    Chain,
+    FiniteProcess,
+    Gaussian,
+    HeatProcess,
+    Process,
+    Product,
+    Simulated,
+    Thinning,
+    WrightFisher,
+)
 
 Kinds = Any  # a prediction type, None for the default, or on a product a dict of these by leaf
 
@@ -112,6 +123,16 @@ def _(process: Thinning) -> Any:
 @default_kind.register(HeatProcess)
 def _(process: HeatProcess) -> Any:
     return UnitScore
+
+
+@admitted_kinds.register(WrightFisher)
+def _(process: WrightFisher) -> Any:
+    return _those_that_fit(process, VertexPosterior, SimplexScore)
+
+
+@default_kind.register(WrightFisher)
+def _(process: WrightFisher) -> Any:
+    return VertexPosterior if process.vertices else SimplexScore
 
 
 @admitted_kinds.register(Product)

@@ -17,6 +17,7 @@ from unnoise.processes.product import Product
 from unnoise.processes.rank_one import FixedNoise, RankOne
 from unnoise.processes.simulated import Simulated
 from unnoise.processes.sphere_heat import SphereHeat
+from unnoise.processes.wright_fisher import WrightFisher
 
 __all__ = [
     "BirthDeath",
@@ -39,6 +40,7 @@ __all__ = [
     "Thinning",
     "Uniform",
     "WrappedNormal",
+    "WrightFisher",
     "d3pm",
     "noise_laws",
     "rate_matrices",

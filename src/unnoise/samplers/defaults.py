@@ -16,7 +16,7 @@ from functools import singledispatch
 from typing import Any
 
 from unnoise.checks import whole
-from unnoise.processes import Chain, Gaussian, Masking, Process, Product, Simulated, SphereHeat
+from unnoise.processes import Chain, Gaussian, Masking, Process, Product, Simulated, SphereHeat, WrightFisher
 from unnoise.samplers.ancestral import Ancestral
 from unnoise.samplers.base import OneStep, Sampler
 from unnoise.samplers.exponential import DPMSolverPP
@@ -84,6 +84,11 @@ def _(process: Gaussian, steps: int | None = None) -> Plan:
 @default_sampler.register
 def _(process: SphereHeat, steps: int | None = None) -> Plan:
     return Plan(FromGenerator(), _at_least_one(steps) or 256)  # along great circles
+
+
+@default_sampler.register
+def _(process: WrightFisher, steps: int | None = None) -> Plan:
+    return Plan(FromGenerator(), _at_least_one(steps) or 256)  # by Dirichlet laws, which stay in the simplex
 
 
 @default_sampler.register

@@ -8,6 +8,7 @@ from unnoise.spaces.jumping import JumpingSpace
 from unnoise.spaces.local import JumpKernel, Local
 from unnoise.spaces.manifold import Manifold
 from unnoise.spaces.product import ProductSpace, tree_leaves
+from unnoise.spaces.simplex import Simplex
 from unnoise.spaces.sphere import Sphere
 from unnoise.spaces.torus import Circle, Torus
 
@@ -24,6 +25,7 @@ __all__ = [
     "Local",
     "Manifold",
     "ProductSpace",
+    "Simplex",
     "Space",
     "Sphere",
     "Torus",

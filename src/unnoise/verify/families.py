@@ -27,6 +27,7 @@ from unnoise.processes import (
     Thinning,
     Uniform,
     WrappedNormal,
+    WrightFisher,
     d3pm,
     noise_laws,
     rate_matrices,
@@ -41,6 +42,7 @@ from unnoise.verify.subjects import (
     heat_subject,
     product_subject,
     random_law,
+    simplex_subject,
     with_energy,
 )
 
@@ -234,6 +236,15 @@ def _spheres() -> Iterator[Subject]:
     yield heat_subject(SphereHeat(1, schedules.EDM(0.02, 5.0, 3.0)), "Spheres/circle")
 
 
+def _simplex() -> Iterator[Subject]:
+    """The Wright-Fisher diffusion: of shares inside, of categories at vertices, beside categories of another kind."""
+    yield simplex_subject(WrightFisher([1.5, 2.0], schedules.VE(0.15, 2.2)), "Simplex/two")
+    yield simplex_subject(WrightFisher([1.0, 2.5], vertices=True), "Simplex/two vertices")
+    yield simplex_subject(WrightFisher([1.0, 1.5, 2.0], schedules.VE(0.3, 2.0), vertices=True), "Simplex/three vertices")
+    beside = Product(s=WrightFisher([1.5, 2.0], schedules.VE(0.35, 2.2)), c=Masking(3, (1,)))
+    yield product_subject(beside, "Simplex/WrightFisher×Masking")
+
+
 def _product() -> Iterator[Subject]:
     yield product_subject(Product(y=Gaussian((1,)), c=Masking(3, (1,))), "Product/Gaussian×Masking")
     mixed = Product(y=Gaussian((1,), schedules.Linear()), c=Uniform(3, (1,), schedules.LinearBeta()))
@@ -264,6 +275,7 @@ _BUILDERS: dict[str, Callable[[], Iterator[Subject]]] = {
     "counts": _counts,
     "angles": _angles,
     "spheres": _spheres,
+    "simplex": _simplex,
     "product": _product,
 }
 FAMILIES = {name: _with_energies(build) for name, build in _BUILDERS.items()}

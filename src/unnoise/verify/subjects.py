@@ -34,9 +34,11 @@ from unnoise.predictions import (
     Posterior,
     Remaining,
     Score,
+    SimplexScore,
     Transition,
+    VertexPosterior,
 )
-from unnoise.processes import Chain, FiniteProcess, Gaussian, HeatProcess, Process, Product, Thinning
+from unnoise.processes import Chain, FiniteProcess, Gaussian, HeatProcess, Process, Product, Thinning, WrightFisher
 from unnoise.shapes import AnyState, Tree
 from unnoise.spaces import Finite
 from unnoise.verify.guard import Check
@@ -49,6 +51,7 @@ from unnoise.verify.leaf_oracles import (
     heat_leaf,
     leaf_oracle,
     mixture_components,
+    simplex_leaf,
 )
 
 
@@ -142,6 +145,20 @@ def heat_subject(process: HeatProcess, name: str) -> Subject:
     return Subject(name, process, oracle, kinds, None, points, (1e-2, 0.1), nodes)
 
 
+def simplex_subject(process: WrightFisher, name: str) -> Subject:
+    """A mixture of three diffusions inside, or categories at the vertices; of two or three parts."""
+    size, weights = process.space.size, torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
+    if size > 3:
+        raise ValueError(f"verification integrates over the space, and {process.space} is too large: use two or three parts")
+    cutoffs, times = ((1e-2, 0.1), 48) if size == 2 else ((0.1,), 24)
+    if process.vertices:
+        oracle = Components(process, random_law(size, 7), simplex_leaf(process))
+        return Subject(name, process, oracle, (VertexPosterior,), None, torch.eye(size).double(), cutoffs, times)
+    oracle = Components(process, weights, simplex_leaf(process))
+    points = oracle.draw(NoiseSource(1, 6 if size == 2 else 2))
+    return Subject(name, process, oracle, (SimplexScore,), None, points, cutoffs, times)
+
+
 def product_subject(process: Product, name: str) -> Subject:
     """A conditional Gaussian x categorical law, on a product of one leaf of each kind; else three components."""
     leaves = process.leaves
@@ -219,6 +236,11 @@ def _(process: Thinning, name: str) -> Subject:
 @subject_of.register
 def _(process: HeatProcess, name: str) -> Subject:
     return with_energy(heat_subject(process, name))
+
+
+@subject_of.register
+def _(process: WrightFisher, name: str) -> Subject:
+    return simplex_subject(process, name)
 
 
 @subject_of.register

@@ -22,6 +22,7 @@ from unnoise.predictions import (
     Rates,
     Ratio,
     RawPosterior,
+    SimplexPrediction,
 )
 from unnoise.shapes import Clock, Tree
 from unnoise.spaces import tree_leaves
@@ -97,6 +98,14 @@ def _(prediction: HeatPrediction, model: Perturbed, x_t: Tree, source: NoiseSour
     phase, value = source.at("phase").uniform().item() * 6, prediction.value
     wave = torch.sin(2 * prediction.x_t + 3 * _rows(prediction.t, value) + phase)
     return with_value(prediction, value + model.scale * wave)
+
+
+@perturb.register
+def _(prediction: SimplexPrediction, model: Perturbed, x_t: Tree, source: NoiseSource) -> Prediction:
+    """A wave of each share, another for each part."""
+    phase, value = 6 * source.at("phase").uniform(tuple(prediction.value.shape[1:])), prediction.value
+    wave = torch.sin(3 * prediction.x_t + 3 * _rows(prediction.t, value) + phase)
+    return with_value(prediction, value + model.scale * wave.to(value.dtype))
 
 
 @perturb.register
