@@ -361,36 +361,49 @@ def manifolds() -> Figure:
 
 @picture
 def finite_speed() -> Figure:
-    """The Kac process: straight pieces, a law with atoms at both ends, the reverse by thinning."""
-    figure = sheet(2.9)
-    up, law, shares, down = panels(figure)[0]
-    process, fine, grid, far = un.Kac((1,), speed=3.0, rate=3.0), times(200), times(80), 3.6
+    """Straight pieces: the Kac process, whose law has atoms at both ends, and the zig-zag, which forgets into N(0, 1)."""
+    figure = sheet(5.4)
+    kac, zigzag = un.Kac((1,), speed=3.0, rate=3.0), un.ZigZag((1,), duration=4.0)
     weights, means, stds = torch.tensor([0.4, 0.6]), torch.tensor([[-1.0], [1.0]]), torch.tensor([[0.3], [0.2]])
-    oracle = un.oracles.KacMixture(process, weights, means, stds).ending_exactly()
+    truths = [un.oracles.KacMixture(kac, weights, means, stds), un.oracles.FlipGrid(zigzag, weights, means, stds)]
+    grid, far = times(80), 3.6
     y = torch.linspace(-far, far, 241, dtype=torch.float64).unsqueeze(1)
-    both = torch.stack([torch.stack([y, torch.full_like(y, v)], 1) for v in (-3.0, 3.0)])
+    middles = []
+    for (up, law, shares, down), oracle in zip(panels(figure, 2), truths, strict=True):
+        middles.append(law)
+        flights_and_ends(up, shares, down, oracle.ending_exactly(), y, grid)
+        for axis in (up, law, down, shares):
+            axis.set_ylim(-far, far)
+        for axis in (up, law, down):
+            time_axis(axis)
+    start, both = torch.zeros_like(y), [torch.stack([y, torch.full_like(y, v)], 1) for v in (-3.0, 3.0)]
+    exact = torch.stack([sum(kac.marginal(start, t).coordinates(z)[0].exp() for z in both)[:, 0] for t in grid[1:]])
+    shown = exact / exact.amax(1, keepdim=True)
+    heat(middles[0], torch.cat([0 * shown[:1], shown]), -far, far, 1.0)
+    for v in (-3.0, 3.0):
+        middles[0].scatter(grid, v * grid, s=12 * (-3 * grid).exp(), color=COLOURS[1], lw=0)
+    middles[0].set_title(r"$q(x_t \mid x_0 = 0)$ over its peak, atoms red")
+    rightwards = torch.stack([y, torch.ones_like(y)], 1)
+    share = torch.stack([(-truths[1](rightwards, t).value[:, 0]).sigmoid() for t in grid])
+    heat(middles[1], share, -far, far, 1.0)
+    middles[1].set_title(r"share with $v = 1$ of those at $x$")
+    return figure
+
+
+def flights_and_ends(up: Axes, shares: Axes, down: Axes, oracle, y: Tensor, grid: Tensor) -> None:
+    process, fine, far = oracle.process, times(200), float(y.max())
+    both = [torch.stack([y, torch.full_like(y, v)], 1) for v in (-process.speed, process.speed)]
     marginal = torch.stack([sum(oracle.log_marginal(z, t).exp() for z in both) for t in grid])
     flights = process.flights(oracle.draw(un.NoiseSource(0, 8)), un.NoiseSource(1, 8))
     forward = torch.stack([process.at(flights, t.expand(8))[:, 0, 0] for t in fine])
     _, info = un.sample(oracle, 8, 200, seed=2, trajectory=True)
     reverse = torch.stack([z.flatten(1)[:, 0] for z in info.trajectory]).flip(0)
-    for axis, path, title in ((up, forward, "forward paths"), (down, reverse, "reverse paths, exact ratios")):
+    name = type(process).__name__
+    for axis, path, title in ((up, forward, f"{name}: forward paths"), (down, reverse, "reverse paths, exact ratios")):
         heat(axis, marginal / marginal.amax(1, keepdim=True), -far, far, 3.0, PATHS)
         lines(axis, fine, path)
         axis.set_title(title)
-    start = torch.zeros(len(y), 1, dtype=torch.float64)
-    exact = torch.stack([sum(process.marginal(start, t).coordinates(z)[0].exp() for z in both)[:, 0] for t in grid[1:]])
-    shown = exact / exact.amax(1, keepdim=True)
-    heat(law, torch.cat([0 * shown[:1], shown]), -far, far, 1.0)
-    for v in (-3.0, 3.0):
-        law.scatter(grid, v * grid, s=12 * (-3 * grid).exp(), color=COLOURS[1], lw=0)
-    law.set_title(r"$q(x_t \mid x_0 = 0)$ over its peak, atoms red")
     density_ends(shares, y.squeeze(-1), oracle.log_prob(y).exp(), un.sample(oracle, 2000, seed=3)[0].squeeze(-1))
-    for axis in (up, law, down, shares):
-        axis.set_ylim(-far, far)
-    for axis in (up, law, down):
-        time_axis(axis)
-    return figure
 
 
 def lines(axis: Axes, grid: Tensor, values: Tensor) -> None:

@@ -90,6 +90,7 @@ if TYPE_CHECKING:
         Thinning,
         Uniform,
         WrappedNormal,
+        ZigZag,
         d3pm,
         noise_laws,
         rate_matrices,
@@ -134,7 +135,8 @@ NAMES = {  # by the module that each name is fetched from
     ),
     "processes": (
         "BirthDeath Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation Kac Masking MatrixChain Mixture "
-        "Process Product RateMatrix Simulated SphereHeat Thinning Uniform WrappedNormal d3pm noise_laws rate_matrices"
+        "Process Product RateMatrix Simulated SphereHeat Thinning Uniform WrappedNormal ZigZag d3pm noise_laws "
+        "rate_matrices"
     ),
     "samplers.encode": "encode",
     "samplers.sample": "sample",
@@ -229,6 +231,7 @@ __all__ = [
     "UnitScore",
     "Velocity",
     "WrappedNormal",
+    "ZigZag",
     "bound",
     "d3pm",
     "decoders",

@@ -11,6 +11,7 @@ from unnoise.oracles.components import (
     table,
 )
 from unnoise.oracles.counts import BinomialLeaf, PoissonLeaf, binomial_mixture, poisson_mixture
+from unnoise.oracles.flip_grid import FlipGrid
 from unnoise.oracles.heat import HeatLeaf, heat_mixture
 from unnoise.oracles.kac import KacMixture
 from unnoise.oracles.markov import MarkovChain
@@ -19,6 +20,7 @@ __all__ = [
     "BinomialLeaf",
     "CategoricalLeaf",
     "Components",
+    "FlipGrid",
     "GaussianLeaf",
     "HeatLeaf",
     "KacMixture",

@@ -20,6 +20,7 @@ from unnoise.processes.product import Product
 from unnoise.processes.rank_one import FixedNoise, RankOne
 from unnoise.processes.simulated import Simulated
 from unnoise.processes.sphere_heat import SphereHeat
+from unnoise.processes.zigzag import ZigZag
 
 __all__ = [
     "BirthDeath",
@@ -45,6 +46,7 @@ __all__ = [
     "Thinning",
     "Uniform",
     "WrappedNormal",
+    "ZigZag",
     "d3pm",
     "noise_laws",
     "rate_matrices",

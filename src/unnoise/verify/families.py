@@ -28,11 +28,12 @@ from unnoise.processes import (
     Thinning,
     Uniform,
     WrappedNormal,
+    ZigZag,
     d3pm,
     noise_laws,
     rate_matrices,
 )
-from unnoise.verify.flights import kac_subject
+from unnoise.verify.flights import kac_subject, zigzag_subject
 from unnoise.verify.matrix_chains import matrix_chain_subject
 from unnoise.verify.subjects import (
     FINITE_KINDS,
@@ -239,6 +240,7 @@ def _spheres() -> Iterator[Subject]:
 def _finite_speed() -> Iterator[Subject]:
     """Positions with velocities that flip."""
     yield kac_subject(Kac((1,), speed=2.0, rate=1.5), "FiniteSpeed/Kac")
+    yield zigzag_subject(ZigZag((1,)), "FiniteSpeed/ZigZag")
 
 
 def _product() -> Iterator[Subject]:
