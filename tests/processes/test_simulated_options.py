@@ -12,6 +12,8 @@ from test_simulated import Linear, Tabled, birth_death, enumerated_bound, exact_
 import unnoise as un
 from unnoise.predictions import slopes
 from unnoise.spaces import Euclidean, Finite
+from unnoise.verify.rows import Place
+from unnoise.verify.simulated_paths import marginal_rows
 
 ROWS, STEPS = 6_000, 40
 F64 = torch.float64

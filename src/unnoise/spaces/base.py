@@ -153,7 +153,7 @@ class Space(ABC):
 
     def neighbours(self, x: Tensor) -> Tensor:
         """Every state that differs from x in one coordinate, by `destinations`: [batch * dimension * size] rows."""
-        leaf = x.reshape(len(x), -1)
+        leaf = flat(x)
         values = self.destinations(leaf)
         rows, dimension, size = values.shape
         copies = leaf[:, None, None, :].expand(rows, dimension, size, dimension).clone()
@@ -197,6 +197,11 @@ class ArraySpace(Space):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.shape})"
+
+
+def flat(x: Tensor) -> Tensor:
+    """Rows of numbers, of any array with one row for each state, even of none."""
+    return x.reshape(len(x), prod(x.shape[1:]))
 
 
 # jumps to anywhere, on any space

@@ -168,6 +168,8 @@ class Local:
 
     def __mul__(self, weight: float | int) -> "Local":
         """The same at another speed, w >= 0."""
+        if isinstance(weight, Tensor) and weight.ndim:
+            raise TypeError(f"a generator times a tensor of shape {tuple(weight.shape)}: a weight is one number")
         if not 0 <= weight < inf:
             raise ValueError(f"a generator times {weight:g} is none: weights are finite and not negative")
         if weight == 0:
