@@ -400,6 +400,27 @@ def freedom() -> Figure:
 
 
 @picture
+def superposition() -> Figure:
+    """Reverse paths on one marginal path: by the diffusion, by both, and by jumps alone."""
+    process = un.Superposition((1,), un.schedules.LinearBeta())
+    means, variances = torch.tensor([[-1.6], [1.1]]), torch.tensor([0.04, 0.12])
+    oracle = un.oracles.round_mixture(process, torch.tensor([0.4, 0.6]), means, variances)
+    y, figure = torch.linspace(-3.2, 3.2, 200, dtype=torch.float64).unsqueeze(1), sheet(2.5)
+    grid = times(60)
+    law = torch.stack([oracle.log_marginal(y, max(float(t), 1e-3)).exp() for t in grid], 1)
+    for i, (weight, name) in enumerate([(1.0, "diffusion, w = 1"), (0.5, "both, w = ½"), (0.0, "jumps, w = 0")]):
+        axis, mixed = figure.add_subplot(1, 3, i + 1), oracle.predicting(process=process.mixed(weight))
+        axis.imshow(law, extent=(0, 1, -3.2, 3.2), origin="lower", aspect="auto", cmap=PATHS, norm=PowerNorm(0.5, 0, 0.9))
+        _, info = un.sample(mixed, n=6, steps=400, seed=7, dtype=torch.float64, trajectory=True)
+        path = torch.stack(info.trajectory)[..., 0]
+        for k in range(6):
+            axis.plot(info.times, path[:, k], color=COLOURS[k], linewidth=0.7)
+        axis.set(ylim=(-3.2, 3.2), title=name)
+        time_axis(axis)
+    return figure
+
+
+@picture
 def chains() -> Figure:
     """Cumulative kernels of the usual chains by matrices, and how T-step bounds approach that of continuous time."""
     figure = sheet(4.3)

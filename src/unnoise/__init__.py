@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         InexactConversion,
         Intensity,
         Mean,
+        MixturePosterior,
         Noise,
         Posterior,
         Prediction,
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
         RateMatrix,
         Simulated,
         SphereHeat,
+        Superposition,
         Thinning,
         Uniform,
         WrappedNormal,
@@ -127,12 +129,13 @@ NAMES = {  # by the module that each name is fetched from
         "Grid Importance MaskedCount MixedTimes Objective Quadrature Stratified Terms bound decoders fit_schedule weightings"
     ),
     "predictions": (
-        "Clean CountRatio Energy Flow FromMarginal InexactConversion Intensity Mean Noise Posterior Prediction Rates "
-        "Ratio RawPosterior Remaining Score Slopes TangentScore Transition UnitScore Velocity variances"
+        "Clean CountRatio Energy Flow FromMarginal InexactConversion Intensity Mean MixturePosterior Noise Posterior "
+        "Prediction Rates Ratio RawPosterior Remaining Score Slopes TangentScore Transition UnitScore Velocity variances"
     ),
     "processes": (
         "BirthDeath Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation Masking MatrixChain Mixture Process "
-        "Product RateMatrix Simulated SphereHeat Thinning Uniform WrappedNormal d3pm noise_laws rate_matrices"
+        "Product RateMatrix Simulated SphereHeat Superposition Thinning Uniform WrappedNormal d3pm noise_laws "
+        "rate_matrices"
     ),
     "samplers.encode": "encode",
     "samplers.sample": "sample",
@@ -190,6 +193,7 @@ __all__ = [
     "Mean",
     "MixedTimes",
     "Mixture",
+    "MixturePosterior",
     "Model",
     "Noise",
     "NoiseSource",
@@ -213,6 +217,7 @@ __all__ = [
     "Space",
     "Sphere",
     "SphereHeat",
+    "Superposition",
     "Stationary",
     "Stratified",
     "TangentScore",

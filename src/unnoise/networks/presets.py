@@ -22,10 +22,21 @@ from torch import nn
 from unnoise.extensions import unknown
 from unnoise.networks.base import NEEDS, REGISTRY, build, configured, plan
 from unnoise.networks.columns import ColumnLeaf
-from unnoise.processes import FiniteProcess, Gaussian, HeatProcess, Process, Product, SphereHeat, Thinning, WrappedNormal
+from unnoise.processes import (
+    FiniteProcess,
+    Gaussian,
+    HeatProcess,
+    Process,
+    Product,
+    SphereHeat,
+    Superposition,
+    Thinning,
+    WrappedNormal,
+)
 from unnoise.schedules import Cosine
 
 MOST_COLUMNS = 2048  # tokens of a table; a network for more should know how they lie
+LAWS = 8  # of a mixture that a network says
 MANY_ROWS = 5000  # series, from which a network for them needs no drop-out
 SHORTEST_SIDE = 4  # of an array that convolutions suit
 
@@ -143,6 +154,11 @@ def _(process: FiniteProcess, **hints: Any) -> tuple[str, dict[str, Any]]:
         "length": length,
         "time": not process.absorbing,
     }
+
+
+@network_for.register
+def _(process: Superposition, **hints: Any) -> tuple[str, dict[str, Any]]:
+    return "MLP", {"shape": process.space.shape, "kind": "number", "entries": 3 * LAWS}
 
 
 @network_for.register(Gaussian)

@@ -13,6 +13,7 @@ from unnoise.oracles.components import (
 from unnoise.oracles.counts import BinomialLeaf, PoissonLeaf, binomial_mixture, poisson_mixture
 from unnoise.oracles.heat import HeatLeaf, heat_mixture
 from unnoise.oracles.markov import MarkovChain
+from unnoise.oracles.superposition import RoundLeaf, round_mixture
 
 __all__ = [
     "BinomialLeaf",
@@ -23,11 +24,13 @@ __all__ = [
     "MarkovChain",
     "Oracle",
     "PoissonLeaf",
+    "RoundLeaf",
     "binomial_mixture",
     "conditional_gaussian",
     "heat_mixture",
     "mixture",
     "normal",
     "poisson_mixture",
+    "round_mixture",
     "table",
 ]

@@ -12,6 +12,7 @@ from unnoise.predictions.from_marginal import FromMarginal
 from unnoise.predictions.heat import HeatPrediction, TangentScore, UnitScore
 from unnoise.predictions.kinds import Kinds, admitted_kinds, default_kind, resolve_kinds
 from unnoise.predictions.linear_heads import LinearHead, linear_weights
+from unnoise.predictions.mixture_posterior import MixturePosterior
 from unnoise.predictions.product import ProductPrediction
 from unnoise.predictions.registry import register_kind
 from unnoise.predictions.slopes import Slopes
@@ -31,6 +32,7 @@ __all__ = [
     "Kinds",
     "LinearHead",
     "Mean",
+    "MixturePosterior",
     "Noise",
     "Posterior",
     "Prediction",
@@ -64,6 +66,7 @@ _SAVED: tuple[type[Prediction], ...] = (
     *(Posterior, RawPosterior, Ratio, Rates),
     *(Remaining, Intensity, CountRatio, Energy),
     *(UnitScore, TangentScore),
+    MixturePosterior,
 )
 for _kind in _SAVED:
     register_kind(_kind)

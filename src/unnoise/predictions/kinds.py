@@ -18,8 +18,19 @@ from unnoise.predictions.counts import CountRatio, Intensity, Remaining
 from unnoise.predictions.energy import difference_kind
 from unnoise.predictions.finite import Posterior, Rates, Ratio, RawPosterior, Transition
 from unnoise.predictions.heat import TangentScore, UnitScore
+from unnoise.predictions.mixture_posterior import MixturePosterior
 from unnoise.predictions.slopes import Slopes
-from unnoise.processes import Chain, FiniteProcess, Gaussian, HeatProcess, Process, Product, Simulated, Thinning
+from unnoise.processes import (
+    Chain,
+    FiniteProcess,
+    Gaussian,
+    HeatProcess,
+    Process,
+    Product,
+    Simulated,
+    Superposition,
+    Thinning,
+)
 
 Kinds = Any  # a prediction type, None for the default, or on a product a dict of these by leaf
 
@@ -67,6 +78,16 @@ def _those_that_fit(process: Process, *kinds: type[Prediction]) -> tuple[type[Pr
 @admitted_kinds.register(Gaussian)
 def _(process: Gaussian) -> Any:
     return _those_that_fit(process, Clean, Noise, Score, Velocity, Flow, Mean)
+
+
+@admitted_kinds.register(Superposition)
+def _(process: Superposition) -> Any:
+    return _those_that_fit(process, MixturePosterior)
+
+
+@default_kind.register(Superposition)
+def _(process: Superposition) -> Any:
+    return MixturePosterior
 
 
 @admitted_kinds.register(FiniteProcess)

@@ -17,6 +17,7 @@ from unnoise.processes.product import Product
 from unnoise.processes.rank_one import FixedNoise, RankOne
 from unnoise.processes.simulated import Simulated
 from unnoise.processes.sphere_heat import SphereHeat
+from unnoise.processes.superposition import Superposition
 
 __all__ = [
     "BirthDeath",
@@ -36,6 +37,7 @@ __all__ = [
     "RateMatrix",
     "Simulated",
     "SphereHeat",
+    "Superposition",
     "Thinning",
     "Uniform",
     "WrappedNormal",

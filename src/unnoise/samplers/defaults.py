@@ -16,7 +16,7 @@ from functools import singledispatch
 from typing import Any
 
 from unnoise.checks import whole
-from unnoise.processes import Chain, Gaussian, Masking, Process, Product, Simulated, SphereHeat
+from unnoise.processes import Chain, Gaussian, Masking, Process, Product, Simulated, SphereHeat, Superposition
 from unnoise.samplers.ancestral import Ancestral
 from unnoise.samplers.base import OneStep, Sampler
 from unnoise.samplers.exponential import DPMSolverPP
@@ -79,6 +79,11 @@ def _(process: Gaussian, steps: int | None = None) -> Plan:
     steps = _at_least_one(steps)
     own = len(process.space.shape) > 1 and (steps is None or steps >= 64)
     return Plan(Ancestral(), steps or 128) if own else Plan(DPMSolverPP(2), steps or 64)
+
+
+@default_sampler.register
+def _(process: Superposition, steps: int | None = None) -> Plan:
+    return Plan(FromGenerator(), _at_least_one(steps) or 256)  # jumps have no kernel over a step
 
 
 @default_sampler.register

@@ -248,6 +248,8 @@ def kernel_divergence(true: JumpKernel | None, model: JumpKernel | None, x: Tens
 
 
 def missed_rate(model: JumpKernel, x: Tensor, y: Tensor, seen: Float[Tensor, "batch"]) -> Tensor | float:
-    """What the model jumps beside the nodes y, at which a rate `seen` was counted: it has nodes of its own."""
+    """What the model jumps beside the nodes y, at which a rate `seen` was counted: it has nodes of its own, or says."""
+    if type(model).total is not JumpKernel.total:
+        return model.total(x) - seen
     own, rates = model.rates(x)
     return 0.0 if own.shape == y.shape and torch.equal(own, y) else rates.sum(1) - seen

@@ -24,6 +24,7 @@ from unnoise.processes import (
     Product,
     RateMatrix,
     SphereHeat,
+    Superposition,
     Thinning,
     Uniform,
     WrappedNormal,
@@ -41,6 +42,7 @@ from unnoise.verify.subjects import (
     heat_subject,
     product_subject,
     random_law,
+    superposition_subject,
     with_energy,
 )
 
@@ -234,6 +236,12 @@ def _spheres() -> Iterator[Subject]:
     yield heat_subject(SphereHeat(1, schedules.EDM(0.02, 5.0, 3.0)), "Spheres/circle")
 
 
+def _superpositions() -> Iterator[Subject]:
+    """Of a diffusion and jumps; at every weight (`verify.superpositions`)."""
+    for schedule in (schedules.Cosine(), schedules.VE(0.05, 8.0)):
+        yield superposition_subject(Superposition((1,), schedule), f"Superposition/{type(schedule).__name__}")
+
+
 def _product() -> Iterator[Subject]:
     yield product_subject(Product(y=Gaussian((1,)), c=Masking(3, (1,))), "Product/Gaussian×Masking")
     mixed = Product(y=Gaussian((1,), schedules.Linear()), c=Uniform(3, (1,), schedules.LinearBeta()))
@@ -264,6 +272,7 @@ _BUILDERS: dict[str, Callable[[], Iterator[Subject]]] = {
     "counts": _counts,
     "angles": _angles,
     "spheres": _spheres,
+    "superpositions": _superpositions,
     "product": _product,
 }
 FAMILIES = {name: _with_energies(build) for name, build in _BUILDERS.items()}

@@ -23,6 +23,7 @@ from unnoise.oracles import (
     conditional_gaussian,
     mixture,
     poisson_mixture,
+    round_mixture,
     table,
 )
 from unnoise.oracles.leaves import Leaf
@@ -31,12 +32,13 @@ from unnoise.predictions import (
     Energy,
     Flow,
     Mean,
+    MixturePosterior,
     Posterior,
     Remaining,
     Score,
     Transition,
 )
-from unnoise.processes import Chain, FiniteProcess, Gaussian, HeatProcess, Process, Product, Thinning
+from unnoise.processes import Chain, FiniteProcess, Gaussian, HeatProcess, Process, Product, Superposition, Thinning
 from unnoise.shapes import AnyState, Tree
 from unnoise.spaces import Finite
 from unnoise.verify.guard import Check
@@ -142,6 +144,16 @@ def heat_subject(process: HeatProcess, name: str) -> Subject:
     return Subject(name, process, oracle, kinds, None, points, (1e-2, 0.1), nodes)
 
 
+def superposition_subject(process: Superposition, name: str) -> Subject:
+    """A mixture of three normal laws on one number."""
+    if process.space.shape != (1,):
+        raise ValueError(f"{process.space}: verification integrates over jumps, so build the process on shape (1,)")
+    weights, means, covariances = mixture_components(1)
+    oracle = round_mixture(process, weights, means.reshape(-1, 1), covariances.reshape(-1))
+    points = oracle.draw(NoiseSource(1, 6))
+    return Subject(name, process, oracle, (MixturePosterior,), None, points, (0.1,), 16)
+
+
 def product_subject(process: Product, name: str) -> Subject:
     """A conditional Gaussian x categorical law, on a product of one leaf of each kind; else three components."""
     leaves = process.leaves
@@ -204,6 +216,11 @@ def _(process: FiniteProcess, name: str) -> Subject:
 @subject_of.register
 def _(process: Gaussian, name: str) -> Subject:
     return with_energy(gaussian_subject(process, name))
+
+
+@subject_of.register
+def _(process: Superposition, name: str) -> Subject:
+    return superposition_subject(process, name)
 
 
 @subject_of.register

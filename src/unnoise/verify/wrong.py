@@ -17,6 +17,7 @@ from unnoise.predictions import (
     Energy,
     FinitePrediction,
     HeatPrediction,
+    MixturePosterior,
     Prediction,
     ProductPrediction,
     Rates,
@@ -88,6 +89,15 @@ def _(prediction: ProductPrediction, model: Perturbed, x_t: Tree, source: NoiseS
 def _(prediction: ContinuousPrediction, model: Perturbed, x_t: Tree, source: NoiseSource) -> Prediction:
     phase, value = source.at("phase").uniform().item() * 6, prediction.value
     wave = torch.sin(2 * prediction.x_t + 3 * _rows(prediction.t, value) + phase)
+    return with_value(prediction, value + model.scale * wave)
+
+
+@perturb.register
+def _(prediction: MixturePosterior, model: Perturbed, x_t: Tree, source: NoiseSource) -> Prediction:
+    """A wave of its own for every number."""
+    value = prediction.value
+    phase = 6 * source.at("phase").uniform((value.shape[-1],))
+    wave = torch.sin(2 * prediction.x_t.unsqueeze(-1) + 3 * _rows(prediction.t, value) + phase)
     return with_value(prediction, value + model.scale * wave)
 
 
