@@ -27,6 +27,7 @@ from PIL import Image
 from torch import Tensor
 
 import unnoise as un
+from unnoise.laws import Law
 from unnoise.verify import cases
 from unnoise.verify.order_picture import draw as draw_orders
 
@@ -86,12 +87,19 @@ def noising(process: un.Process, x0, grid: Tensor, seed: int) -> list:
     return path
 
 
+def stepped(prediction: un.Prediction, t: Tensor, s: Tensor) -> Law:
+    """The kernel to s; of a small step where there is no other."""
+    if isinstance(prediction, un.SimplexScore):
+        return prediction.process.space.step_law(prediction.local(), prediction.x_t, t - s)
+    return prediction.step(s)
+
+
 def denoising(oracle: un.oracles.Oracle, count: int, grid: Tensor, seed: int) -> list:
     """Paths of the reverse process, from the prior down, by the exact denoiser's kernels; in the order of the grid."""
     noise = un.NoiseSource(seed, count)
     path = [oracle.process.prior(count, torch.float64).draw(noise.at("prior"))]
     for i in range(len(grid) - 1, 0, -1):
-        path.append(oracle(path[-1], grid[i]).step(grid[i - 1]).draw(noise.at("down", i)))
+        path.append(stepped(oracle(path[-1], grid[i]), grid[i], grid[i - 1]).draw(noise.at("down", i)))
     return path[::-1]
 
 
@@ -301,7 +309,26 @@ def gaussian() -> Figure:
     process = un.Gaussian((1,), un.schedules.Cosine())
     means, variances = torch.tensor([[-1.5], [1.0]]), torch.tensor([[[0.03]], [[0.12]]])
     oracle = un.oracles.mixture(process, torch.tensor([0.4, 0.6]), means, variances)
-    fine, grid, far = times(300, 1e-3), times(60, 1e-3), 3.2
+    one_number([up, law, shares, down], oracle, 3.2, last=times(200, 1e-3))
+    return figure
+
+
+@picture
+def jumps() -> Figure:
+    """Throws are seen as lines straight up or down."""
+    figure = sheet(2.9)
+    up, law, shares, down = panels(figure)[0]
+    process = un.JumpDiffusion((1,), un.schedules.Cosine(), jumps=2.0, scale=2.0)
+    means, variances = torch.tensor([[-1.5], [1.0]]), torch.tensor([0.03, 0.12])
+    oracle = un.oracles.cloud_mixture(process, torch.tensor([0.4, 0.6]), means, variances)
+    one_number([up, law, shares, down], oracle, 5.0, last=times(8, 1e-3))
+    return figure
+
+
+def one_number(axes: list[Axes], oracle: un.oracles.Oracle, far: float, last: Tensor) -> None:
+    """The four panels of a process on one number; `last` are the times of the paths whose ends are counted."""
+    (up, law, shares, down), process = axes, oracle.process
+    fine, grid = times(300, 1e-3), times(60, 1e-3)
     y = torch.linspace(-far, far, 121, dtype=torch.float64).unsqueeze(-1)
     marginal = torch.stack([oracle.log_marginal(y, t).exp() for t in grid])
     x0 = oracle.draw(un.NoiseSource(0, 12))
@@ -316,13 +343,12 @@ def gaussian() -> Figure:
     exact = torch.stack([process.marginal(start.expand(len(y), 1), t).log_prob(y).exp() for t in grid])
     heat(law, exact / exact.amax(1, keepdim=True), -far, far, 1.0)
     law.set_title(r"$q(x_t \mid x_0 = 1)$ over its peak")
-    drawn = denoising(oracle, 3000, times(200, 1e-3), 3)[0].squeeze(-1)
+    drawn = denoising(oracle, 3000, last, 3)[0].squeeze(-1)
     density_ends(shares, y.squeeze(-1), oracle.log_prob(y).exp(), drawn)
     for axis in (up, law, down, shares):
         axis.set_ylim(-far, far)
     for axis in (up, law, down):
         time_axis(axis)
-    return figure
 
 
 @picture
@@ -361,33 +387,79 @@ def manifolds() -> Figure:
 
 @picture
 def finite_speed() -> Figure:
-    """The Kac process: straight pieces, a law with atoms at both ends, the reverse by thinning."""
-    figure = sheet(2.9)
-    up, law, shares, down = panels(figure)[0]
-    process, fine, grid, far = un.Kac((1,), speed=3.0, rate=3.0), times(200), times(80), 3.6
+    """Straight pieces: the Kac process, whose law has atoms at both ends, and the zig-zag, which forgets into N(0, 1)."""
+    figure = sheet(5.4)
+    kac, zigzag = un.Kac((1,), speed=3.0, rate=3.0), un.ZigZag((1,), duration=4.0)
     weights, means, stds = torch.tensor([0.4, 0.6]), torch.tensor([[-1.0], [1.0]]), torch.tensor([[0.3], [0.2]])
-    oracle = un.oracles.KacMixture(process, weights, means, stds).ending_exactly()
+    truths = [un.oracles.KacMixture(kac, weights, means, stds), un.oracles.FlipGrid(zigzag, weights, means, stds)]
+    grid, far = times(80), 3.6
     y = torch.linspace(-far, far, 241, dtype=torch.float64).unsqueeze(1)
-    both = torch.stack([torch.stack([y, torch.full_like(y, v)], 1) for v in (-3.0, 3.0)])
+    middles = []
+    for (up, law, shares, down), oracle in zip(panels(figure, 2), truths, strict=True):
+        middles.append(law)
+        flights_and_ends(up, shares, down, oracle.ending_exactly(), y, grid)
+        for axis in (up, law, down, shares):
+            axis.set_ylim(-far, far)
+        for axis in (up, law, down):
+            time_axis(axis)
+    start, both = torch.zeros_like(y), [torch.stack([y, torch.full_like(y, v)], 1) for v in (-3.0, 3.0)]
+    exact = torch.stack([sum(kac.marginal(start, t).coordinates(z)[0].exp() for z in both)[:, 0] for t in grid[1:]])
+    shown = exact / exact.amax(1, keepdim=True)
+    heat(middles[0], torch.cat([0 * shown[:1], shown]), -far, far, 1.0)
+    for v in (-3.0, 3.0):
+        middles[0].scatter(grid, v * grid, s=12 * (-3 * grid).exp(), color=COLOURS[1], lw=0)
+    middles[0].set_title(r"$q(x_t \mid x_0 = 0)$ over its peak, atoms red")
+    rightwards = torch.stack([y, torch.ones_like(y)], 1)
+    share = torch.stack([(-truths[1](rightwards, t).value[:, 0]).sigmoid() for t in grid])
+    heat(middles[1], share, -far, far, 1.0)
+    middles[1].set_title(r"share with $v = 1$ of those at $x$")
+    return figure
+
+
+def flights_and_ends(up: Axes, shares: Axes, down: Axes, oracle, y: Tensor, grid: Tensor) -> None:
+    process, fine, far = oracle.process, times(200), float(y.max())
+    both = [torch.stack([y, torch.full_like(y, v)], 1) for v in (-process.speed, process.speed)]
     marginal = torch.stack([sum(oracle.log_marginal(z, t).exp() for z in both) for t in grid])
     flights = process.flights(oracle.draw(un.NoiseSource(0, 8)), un.NoiseSource(1, 8))
     forward = torch.stack([process.at(flights, t.expand(8))[:, 0, 0] for t in fine])
     _, info = un.sample(oracle, 8, 200, seed=2, trajectory=True)
     reverse = torch.stack([z.flatten(1)[:, 0] for z in info.trajectory]).flip(0)
-    for axis, path, title in ((up, forward, "forward paths"), (down, reverse, "reverse paths, exact ratios")):
+    name = type(process).__name__
+    for axis, path, title in ((up, forward, f"{name}: forward paths"), (down, reverse, "reverse paths, exact ratios")):
         heat(axis, marginal / marginal.amax(1, keepdim=True), -far, far, 3.0, PATHS)
         lines(axis, fine, path)
         axis.set_title(title)
-    start = torch.zeros(len(y), 1, dtype=torch.float64)
-    exact = torch.stack([sum(process.marginal(start, t).coordinates(z)[0].exp() for z in both)[:, 0] for t in grid[1:]])
-    shown = exact / exact.amax(1, keepdim=True)
-    heat(law, torch.cat([0 * shown[:1], shown]), -far, far, 1.0)
-    for v in (-3.0, 3.0):
-        law.scatter(grid, v * grid, s=12 * (-3 * grid).exp(), color=COLOURS[1], lw=0)
-    law.set_title(r"$q(x_t \mid x_0 = 0)$ over its peak, atoms red")
     density_ends(shares, y.squeeze(-1), oracle.log_prob(y).exp(), un.sample(oracle, 2000, seed=3)[0].squeeze(-1))
     for axis in (up, law, down, shares):
         axis.set_ylim(-far, far)
+
+
+@picture
+def simplex() -> Figure:
+    """One share of two: paths of the Wright-Fisher diffusion, and where the reverse ends."""
+    figure = sheet(2.9)
+    up, law, shares, down = panels(figure)[0]
+    process = un.WrightFisher(2)
+    points, ages = torch.tensor([[0.15, 0.85], [0.7, 0.3]]), torch.tensor([0.05, 0.03])
+    oracle = un.oracles.simplex_mixture(process, torch.tensor([0.5, 0.5]), points, ages)
+    fine, grid = times(120), times(40)
+    x = process.space.nodes(60)[0]
+    marginal = torch.stack([oracle.log_marginal(x, t).exp() for t in grid])
+    for axis, path, title in (
+        (up, noising(process, oracle.draw(un.NoiseSource(0, 6)), fine, 1), "forward paths"),
+        (down, denoising(oracle, 6, fine, 2), "reverse paths, exact denoiser"),
+    ):
+        heat(axis, marginal / marginal.amax(1, keepdim=True), 0.0, 1.0, 3.0, PATHS)
+        lines(axis, fine, torch.stack(path)[..., 0])
+        axis.set_title(title)
+    start = torch.tensor([[1.0, 0.0]], dtype=torch.float64).expand(len(x), 2)
+    exact = torch.stack([process.law(start, process.tau(t, x)).log_prob(x).exp() for t in grid])
+    heat(law, exact / exact.amax(1, keepdim=True), 0.0, 1.0, 1.0)
+    law.set_title(r"$q(x_t \mid x_0 = 1)$ over its peak")
+    drawn = denoising(oracle, 2000, times(64), 3)[0][:, 0]
+    density_ends(shares, x[:, 0], oracle.log_prob(x).exp(), drawn)
+    for axis in (up, law, down, shares):
+        axis.set_ylim(0, 1)
     for axis in (up, law, down):
         time_axis(axis)
     return figure
@@ -430,6 +502,27 @@ def freedom() -> Figure:
         axis.plot(*path[:, 0].T, color=COLOURS[1], linewidth=0.8)
         axis.scatter(*start.T, s=14, color="black", zorder=3)
         axis.set(xlim=(-2.9, 2.9), ylim=(-2.9, 2.9), xticks=[], yticks=[], title=name, aspect="equal")
+    return figure
+
+
+@picture
+def superposition() -> Figure:
+    """Reverse paths on one marginal path: by the diffusion, by both, and by jumps alone."""
+    process = un.Superposition((1,), un.schedules.LinearBeta())
+    means, variances = torch.tensor([[-1.6], [1.1]]), torch.tensor([0.04, 0.12])
+    oracle = un.oracles.round_mixture(process, torch.tensor([0.4, 0.6]), means, variances)
+    y, figure = torch.linspace(-3.2, 3.2, 200, dtype=torch.float64).unsqueeze(1), sheet(2.5)
+    grid = times(60)
+    law = torch.stack([oracle.log_marginal(y, max(float(t), 1e-3)).exp() for t in grid], 1)
+    for i, (weight, name) in enumerate([(1.0, "diffusion, w = 1"), (0.5, "both, w = ½"), (0.0, "jumps, w = 0")]):
+        axis, mixed = figure.add_subplot(1, 3, i + 1), oracle.predicting(process=process.mixed(weight))
+        axis.imshow(law, extent=(0, 1, -3.2, 3.2), origin="lower", aspect="auto", cmap=PATHS, norm=PowerNorm(0.5, 0, 0.9))
+        _, info = un.sample(mixed, n=6, steps=400, seed=7, dtype=torch.float64, trajectory=True)
+        path = torch.stack(info.trajectory)[..., 0]
+        for k in range(6):
+            axis.plot(info.times, path[:, k], color=COLOURS[k], linewidth=0.7)
+        axis.set(ylim=(-3.2, 3.2), title=name)
+        time_axis(axis)
     return figure
 
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from unnoise.predictions import (
         Clean,
+        CloudMixture,
         CountRatio,
         Energy,
         FlipRatios,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         InexactConversion,
         Intensity,
         Mean,
+        MixturePosterior,
         Noise,
         Posterior,
         Prediction,
@@ -63,11 +65,13 @@ if TYPE_CHECKING:
         RawPosterior,
         Remaining,
         Score,
+        SimplexScore,
         Slopes,
         TangentScore,
         Transition,
         UnitScore,
         Velocity,
+        VertexPosterior,
         variances,
     )
     from unnoise.processes import (
@@ -78,6 +82,7 @@ if TYPE_CHECKING:
         Gaussian,
         HeatProcess,
         Interpolation,
+        JumpDiffusion,
         Kac,
         Masking,
         MatrixChain,
@@ -88,16 +93,31 @@ if TYPE_CHECKING:
         RotationHeat,
         Simulated,
         SphereHeat,
+        Superposition,
         Thinning,
         Uniform,
         WrappedNormal,
+        WrightFisher,
+        ZigZag,
         d3pm,
         noise_laws,
         rate_matrices,
     )
     from unnoise.samplers.encode import encode
     from unnoise.samplers.sample import sample
-    from unnoise.spaces import Circle, Counts, Euclidean, Finite, JumpKernel, PhaseSpace, Rotations, Space, Sphere, Torus
+    from unnoise.spaces import (
+        Circle,
+        Counts,
+        Euclidean,
+        Finite,
+        JumpKernel,
+        PhaseSpace,
+        Rotations,
+        Simplex,
+        Space,
+        Sphere,
+        Torus,
+    )
 
 __version__ = "0.1.0"
 
@@ -130,17 +150,18 @@ NAMES = {  # by the module that each name is fetched from
         "Grid Importance MaskedCount MixedTimes Objective Quadrature Stratified Terms bound decoders fit_schedule weightings"
     ),
     "predictions": (
-        "Clean CountRatio Energy FlipRatios Flow FromMarginal InexactConversion Intensity Mean Noise Posterior Prediction "
-        "Rates Ratio RawPosterior Remaining Score Slopes TangentScore Transition UnitScore Velocity variances"
+        "Clean CloudMixture CountRatio Energy FlipRatios Flow FromMarginal InexactConversion Intensity Mean "
+        "MixturePosterior Noise Posterior Prediction Rates Ratio RawPosterior Remaining Score SimplexScore Slopes "
+        "TangentScore Transition UnitScore Velocity VertexPosterior variances"
     ),
     "processes": (
-        "BirthDeath Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation Kac Masking MatrixChain Mixture "
-        "Process Product RateMatrix RotationHeat Simulated SphereHeat Thinning Uniform WrappedNormal d3pm noise_laws "
-        "rate_matrices"
+        "BirthDeath Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation JumpDiffusion Kac Masking "
+        "MatrixChain Mixture Process Product RateMatrix RotationHeat Simulated SphereHeat Superposition Thinning Uniform "
+        "WrappedNormal WrightFisher ZigZag d3pm noise_laws rate_matrices"
     ),
     "samplers.encode": "encode",
     "samplers.sample": "sample",
-    "spaces": "Circle Counts Euclidean Finite JumpKernel PhaseSpace Rotations Space Sphere Torus",
+    "spaces": "Circle Counts Euclidean Finite JumpKernel PhaseSpace Rotations Simplex Space Sphere Torus",
 }
 _HOME = {name: module for module, names in NAMES.items() for name in names.split()}
 
@@ -165,6 +186,7 @@ __all__ = [
     "Chain",
     "Circle",
     "Clean",
+    "CloudMixture",
     "MaskedCount",
     "CountRatio",
     "Counts",
@@ -187,6 +209,7 @@ __all__ = [
     "Importance",
     "InexactConversion",
     "Intensity",
+    "JumpDiffusion",
     "JumpKernel",
     "Local",
     "Interpolation",
@@ -196,6 +219,7 @@ __all__ = [
     "Mean",
     "MixedTimes",
     "Mixture",
+    "MixturePosterior",
     "Model",
     "Noise",
     "NoiseSource",
@@ -216,12 +240,15 @@ __all__ = [
     "RotationHeat",
     "Rotations",
     "Score",
+    "Simplex",
+    "SimplexScore",
     "Simulated",
     "Slopes",
     "Shared",
     "Space",
     "Sphere",
     "SphereHeat",
+    "Superposition",
     "Stationary",
     "Stratified",
     "TangentScore",
@@ -232,7 +259,10 @@ __all__ = [
     "Uniform",
     "UnitScore",
     "Velocity",
+    "VertexPosterior",
     "WrappedNormal",
+    "WrightFisher",
+    "ZigZag",
     "bound",
     "d3pm",
     "decoders",

@@ -98,10 +98,7 @@ BAD_WISHES = {
         "is to be with north: name the one column of its longitude",
     ),
     "two of them": ({"up": {"kind": "latitude", "with": ["around", "kind"]}}, "name the one column of its longitude"),
-    "no number": (
-        {"up": {"kind": "latitude", "with": "kind"}},
-        "with 'kind', which is of kind category: make that longitude",
-    ),
+    "no number": ({"up": {"kind": "latitude", "with": "kind"}}, "column 'kind', row 1: 'x' is not a number"),
     "another kind": (WITH | {"around": "number"}, "with 'around', which is of kind number: make that longitude"),
     "both latitudes": (WITH | {"around": "latitude"}, "with 'around', which is of kind latitude: make that longitude"),
     "no leaf": ({"up": {"kind": "number", "with": "around"}}, "with kind number: it belongs to latitude, longitude"),
@@ -118,6 +115,8 @@ def test_wishes_that_make_no_place(tmp_path, case):
         Table.fit(path, wish)
     if case == "none such":
         assert Table.fit(path, WITH)[0].columns[1].partners == ("up", "around")
+        few = written(tmp_path / "b.csv", ["10", "1", "12"], ["20", "2", "200"], names=("up", "around"))
+        assert Table.fit(few, WITH)[0].joints  # which would be ordinals
 
 
 def test_swapped_columns_are_asked_about(tmp_path):

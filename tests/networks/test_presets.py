@@ -181,7 +181,7 @@ def test_samples_come_out_in_the_space():
 def test_errors_name_value_and_remedy():
     with pytest.raises(ValueError, match="preset = 'huge': choose from tiny, small, base"):
         default_network(PROCESSES["vector"](), "huge")
-    with pytest.raises(ValueError, match="there is no network 'GPT': choose from ColumnTransformer, MLP"):
+    with pytest.raises(ValueError, match="there is no network 'GPT': choose from CloudMLP, ColumnTransformer, MLP"):
         networks.build("GPT", {})
     with pytest.raises(ValueError, match="do not fit the network MLP: .*depth"):
         networks.build("MLP", {"shape": [2], "depth": 3})

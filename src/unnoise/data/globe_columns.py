@@ -36,7 +36,7 @@ def with_globe(found: Known, texts: Mapping[str, Texts], wishes: Mapping[str, An
         free = [name for name in (a, b) if name not in said]
         if paired & {a, b} or (said.get(a, KINDS[0]), said.get(b, KINDS[1])) != KINDS:
             continue
-        if any(wishes[name] is not None or not _numeric(found[name]) for name in free):
+        if any(wishes[name] is not None or (len(free) == 2 and not _numeric(found[name])) for name in free):
             continue
         if len(free) == 2 and (why := _why_not(found, texts, a, b)) is not None:
             found = found | ({a: replace(found[a], note=why)} if why else {})
@@ -68,8 +68,7 @@ def _told(
         if len(others) > 1 or others[0] not in found:
             raise texts[name].error(f"is to be with {', '.join(others)}: name the one column of its {opposite}")
         (other,) = others
-        plain = wishes[other] is None and _numeric(found[other])
-        if said.get(other, opposite) != opposite or not (other in said or plain):
+        if said.get(other, opposite) != opposite or not (other in said or wishes[other] is None):
             raise texts[name].error(f"is to be with {other!r}, which is of kind {found[other].kind}: make that {opposite}")
         pair = (name, other) if kind == KINDS[0] else (other, name)
         if any(pair != old and set(pair) & set(old) for old in pairs):

@@ -18,11 +18,12 @@ by the kernel's density at its centre; those that would leave the grid are not m
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import prod
+from math import isfinite, prod
 
 import torch
 from torch import Tensor
 
+from unnoise.checks import whole
 from unnoise.generators.kronecker import uniformised
 from unnoise.generators.path_estimates import InTime
 from unnoise.shapes import Float
@@ -37,8 +38,11 @@ class FokkerPlanck:
     def __init__(self, generator: InTime, low: Sequence[float | int], high: Sequence[float | int], cells: Sequence[int]):
         if not len(low) == len(high) == len(cells) or len(cells) not in (1, 2):
             raise ValueError(f"low, high and cells have {len(low)}, {len(high)}, {len(cells)} entries: give one or two each")
-        if any(a >= b for a, b in zip(low, high, strict=True)) or any(n < 2 for n in cells):
-            raise ValueError(f"cells {list(cells)} from {list(low)} to {list(high)}: low < high, and two cells at least")
+        ends = all(isfinite(a) and isfinite(b) and a < b for a, b in zip(low, high, strict=True))
+        if not ends or any(not isinstance(n, int) or n < 2 for n in cells):
+            raise ValueError(
+                f"cells {list(cells)} from {list(low)} to {list(high)}: low < high, both finite, and two cells at least"
+            )
         self.generator, self.cells = generator, list(cells)
         self.widths = [(b - a) / n for a, b, n in zip(low, high, cells, strict=True)]
         edges = [a + w * torch.arange(n + 1, dtype=torch.float64) for a, w, n in zip(low, self.widths, cells, strict=True)]
@@ -76,7 +80,10 @@ class FokkerPlanck:
 
     def solve(self, law: Float[Tensor, "cells"], start: float, end: float, steps: int) -> Float[Tensor, "cells"]:
         """The law at `end` of what has this law at `start`."""
-        h = (end - start) / steps
+        if tuple(law.shape) != (prod(self.cells),) or not bool(law.isfinite().all()) or bool((law < 0).any()):
+            what = f"shape {tuple(law.shape)}, least entry {float(law.min()):g}" if law.numel() else "no entries"
+            raise ValueError(f"a law with {what}: give a mass >= 0 for each of {prod(self.cells)} cells, as law_of does")
+        h = (end - start) / whole(steps, "steps")
         for i in range(steps):
             matrix = self.rates(start + (i + 0.5) * h)
             fastest = float(-_diagonal(matrix).min())
@@ -112,6 +119,11 @@ class FokkerPlanck:
         local, h = self._at(walls, t), self.widths[k]
         drift = self._entry(local.drift, walls, k)
         spread, slope = self._diffusion(walls, t, k)
+        if not bool((spread >= 0).all()):
+            least = float(spread.min())
+            raise ValueError(
+                f"the generator at t = {t:g} has a diffusion, {least:g}, that is negative or not finite on the grid"
+            )
         forward, back = exchange(drift - 0.5 * slope, 0.5 * spread, h)
         place = torch.arange(prod(self.cells)).reshape(self.cells)
         left = place.narrow(k, 0, self.cells[k] - 1).flatten()

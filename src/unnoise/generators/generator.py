@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from unnoise.shapes import AnyState, Float, Tree
+from unnoise.shapes import AnyState, Clock, Float, Tree
 from unnoise.spaces import Local, Space, tree_leaves
 from unnoise.tree import Path, batch_size, map_leaves, pick, repeat_rows, replace
 
@@ -66,14 +66,15 @@ class Generator:
             data = replace(data, path, space.backward(self._field(x, path), pick(slope, path), pick(x, path)))
         return data
 
-    def extended(self, phi: Callable[[AnyState, Tensor], Tensor], x: Tree, t: float) -> Float[Tensor, "batch"]:
-        """(d/dt + L) phi for a test function phi(x, t) that changes with time, at the time t of this generator."""
+    def extended(self, phi: Callable[[AnyState, Tensor], Tensor], x: Tree, t: Clock) -> Float[Tensor, "batch"]:
+        """(d/dt + L) phi for a test function phi(x, t) that changes with time, at the time t of this generator, or at a time
+        for each row."""
         with torch.inference_mode(False), torch.enable_grad():
-            time = torch.full((batch_size(x),), t, dtype=torch.float64, requires_grad=True)
-            value = phi(x, time)
+            time = torch.as_tensor(t, dtype=torch.float64).detach().expand(batch_size(x)).clone().requires_grad_()
+            value = one_per_row(phi(x, time), x)
             rate = torch.autograd.grad(value.sum(), time)[0] if value.requires_grad else torch.zeros_like(time)
         now = time.detach()
-        return rate + self.act(lambda y: phi(y, now.repeat_interleave(batch_size(y) // len(now))), x)
+        return rate + self.act(lambda y: phi(y, now.repeat_interleave(batch_size(y) // max(len(now), 1))), x)
 
     def tilted(self, log_h: Function) -> "Generator":
         """The generator under the change of measure by h > 0, L^h phi = [L(h phi) - phi L h]/h (Doob, Girsanov).
@@ -125,10 +126,24 @@ def beside(x: Tree, path: Path, leaf: Tensor) -> Tree:
     """States with one leaf exchanged; a leaf with every row n times over has the others repeated likewise."""
     if not path:
         return leaf
-    times = len(leaf) // batch_size(x)
+    times = len(leaf) // max(batch_size(x), 1)
     return replace(x if times == 1 else repeat_rows(x, times), path, leaf)
 
 
 def of_leaf(function: Function, x: Tree, path: Path) -> Callable[[Tensor], Tensor]:
     """A function of the whole state as one of a single leaf."""
-    return lambda leaf: function(beside(x, path, leaf))
+
+    def own(leaf: Tensor) -> Tensor:
+        return one_per_row(function(beside(x, path, leaf)), leaf)
+
+    return own
+
+
+def one_per_row(value: Tensor, x: Tree) -> Tensor:
+    """What a function of the state returned; numbers in another shape would be spread over other rows."""
+    if tuple(value.shape) != (batch_size(x),):
+        raise ValueError(
+            f"a function of {batch_size(x)} states returned the shape {tuple(value.shape)}: return one number for each row, "
+            f"({batch_size(x)},)"
+        )
+    return value

@@ -12,7 +12,7 @@ has no negative term, so the law stays one; it holds for any operator that is gi
 """
 
 from collections.abc import Callable, Sequence
-from math import ceil, prod
+from math import ceil, inf, prod
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from unnoise.spaces import Local
 
 DENSE = 4096  # states of a matrix that is written out
 PIECE = 256.0  # L t that is summed at once
+ROUNDING = 1e-9  # below 0 by more than this share of the largest entry is no rounding
 
 
 class KroneckerSum:
@@ -31,6 +32,8 @@ class KroneckerSum:
 
     def __init__(self, factors: Sequence[Float[Tensor, "size size"]]):
         given = [torch.as_tensor(factor) for factor in factors]
+        if not given:
+            raise ValueError("a sum over no coordinates: pass the rate matrix of each, [K, K]")
         self.factors = [checked_rates(own) if bool(own.any()) else own.double() for own in given]  # a coordinate may rest
         self.sizes = [len(factor) for factor in self.factors]
 
@@ -88,9 +91,12 @@ class KroneckerSum:
 
 def uniformised(operator: Callable[[Tensor], Tensor], fastest: float, p: Tensor, t: float) -> Tensor:
     """exp(t R) p from products R p alone; `fastest` is at least the largest exit rate."""
-    if not t >= 0:
-        raise ValueError(f"t = {t:g}: a law is carried forward in time, t >= 0")
+    if not 0 <= t < inf:
+        raise ValueError(f"t = {t:g}: a law is carried forward for a finite time, t >= 0")
+    if not 0 <= fastest < inf:
+        raise ValueError(f"fastest = {fastest:g}: give the largest rate at which a state is left, or more")
     p = p.double()
+    positive = bool((p >= 0).all())
     if fastest == 0 or t == 0:
         return p
     pieces = ceil(fastest * t / PIECE)
@@ -99,6 +105,8 @@ def uniformised(operator: Callable[[Tensor], Tensor], fastest: float, p: Tensor,
     weights = weights / weights.sum()  # what is left out, less than 1e-17
     for _ in range(pieces):
         p = series(lambda u: u + operator(u) / fastest, p, weights)
+    if positive and float(p.min()) < -ROUNDING * float(p.max()):
+        raise ValueError(f"the law has become negative: some state is left faster than at fastest = {fastest:g}; give more")
     return p
 
 

@@ -14,12 +14,13 @@ bound is made of, can be had in two ways that share nothing: this one, and the i
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf, isfinite
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unnoise.generators.generator import Function, Generator
+from unnoise.generators.generator import Function, Generator, one_per_row
 from unnoise.generators.local import divergence_rate
 from unnoise.laws import Joint, Law
 from unnoise.noise import NoiseSource
@@ -39,7 +40,9 @@ class Estimate:
 
     @classmethod
     def of(cls, values: Float[Tensor, "paths"]) -> "Estimate":
-        return cls(float(values.mean()), float(values.std() / len(values) ** 0.5))
+        if not len(values):
+            raise ValueError("a mean over no paths: begin with one state at least, and with many for its error")
+        return cls(float(values.mean()), float(values.std() / len(values) ** 0.5) if len(values) > 1 else inf)
 
     def __str__(self) -> str:
         return f"{self.mean:.6g} ± {self.error:.2g}"
@@ -67,6 +70,11 @@ def step_from(generator: Generator, x: Tree, h: float) -> Law:
 
 def simulated(generator: InTime, x: Tree, times: list[float], noise: NoiseSource) -> Paths:
     """Paths from x along the times, one small step between each two of them."""
+    _check_grid(times)
+    if len(noise.rows) != batch_size(x):
+        raise ValueError(
+            f"noise for {len(noise.rows)} rows and {batch_size(x)} states: un.NoiseSource(seed, {batch_size(x)})"
+        )
     states = [x]
     for i, (t, s) in enumerate(pairwise(times)):
         drawn = step_from(generator(t), states[-1], s - t).draw(noise.at("step", i))
@@ -74,12 +82,20 @@ def simulated(generator: InTime, x: Tree, times: list[float], noise: NoiseSource
     return Paths(list(times), states)
 
 
+def _check_grid(times: list[float]) -> None:
+    """Times that run one way."""
+    steps = [s - t for t, s in pairwise(times)]
+    if not steps or not all(isfinite(t) for t in times) or not (all(h > 0 for h in steps) or all(h < 0 for h in steps)):
+        shown = ", ".join(f"{t:g}" for t in times[:4])
+        raise ValueError(f"times {shown}{', ...' if len(times) > 4 else ''}: give two or more, finite, all up or all down")
+
+
 def dynkin(generator: InTime, phi: Callable[[AnyState, Tensor], Tensor], paths: Paths) -> Estimate:
     """phi(x_T, T) - phi(x_0, 0) - int (d/dt + L) phi dt, of paths that run up in time: 0 in the mean."""
 
     def value(i: int) -> Tensor:
         x = paths.states[i]
-        return phi(x, torch.full((batch_size(x),), paths.times[i], dtype=torch.float64)).detach()
+        return one_per_row(phi(x, torch.full((batch_size(x),), paths.times[i], dtype=torch.float64)), x).detach()
 
     grown = _integral(paths, lambda x, t: generator(t).extended(phi, x, t))
     return Estimate.of(value(-1) - value(0) - grown)
@@ -91,7 +107,8 @@ def exponential_martingale(generator: InTime, log_h: Function, paths: Paths) -> 
     def rate(x: Tree, t: float) -> Tensor:
         return generator(t).act(lambda y: log_h(y).exp(), x) / log_h(x).exp()
 
-    change = (log_h(paths.states[-1]) - log_h(paths.states[0])).detach()
+    last, first = (one_per_row(log_h(x), x) for x in (paths.states[-1], paths.states[0]))
+    change = (last - first).detach()
     return Estimate.of((change - _integral(paths, rate)).exp())
 
 

@@ -1,6 +1,7 @@
 """Small, plain networks for every state space, and presets that choose one for a process."""
 
 from unnoise.networks.base import REGISTRY, build, count_parameters, described, register
+from unnoise.networks.clouds import CloudMLP, CloudMLPConfig
 from unnoise.networks.columns import ColumnLeaf, ColumnTransformer, ColumnTransformerConfig
 from unnoise.networks.embedding import Modulation, TimeEmbedding, modulate
 from unnoise.networks.images import SmallUNet, SmallUNetConfig
@@ -13,6 +14,8 @@ __all__ = [
     "MLP",
     "PRESETS",
     "REGISTRY",
+    "CloudMLP",
+    "CloudMLPConfig",
     "ColumnLeaf",
     "ColumnTransformer",
     "ColumnTransformerConfig",

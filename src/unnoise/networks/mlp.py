@@ -77,6 +77,14 @@ class MLP(nn.Module):
         self.out = zeroed(nn.Linear(config.width, self.outputs))
 
     def forward(self, x: Tensor, t: Float[Tensor, "batch"], previous: Tensor | None = None) -> Tensor:
+        out = self.numbers(x, t, previous)
+        shape = x.shape if self.config.answers is None else (len(x), *self.config.answers)
+        return out.reshape(shape if self.config.entries == 1 else (*shape, self.config.entries))
+
+    def numbers(
+        self, x: Tensor, t: Float[Tensor, "batch"], previous: Tensor | None = None
+    ) -> Float[Tensor, "batch outputs"]:
+        """All that it predicts, in a row."""
         dtype, batch = self.out.weight.dtype, x.shape[0]
         flat = x.reshape(batch, prod(self.config.shape)).to(dtype)
         flat = flat.log1p() if self.config.kind == "count" else flat
@@ -91,6 +99,4 @@ class MLP(nn.Module):
         h = self.inward(seen)
         for block in self.blocks:
             h = block(h, c)
-        out = self.out(modulate(rms_norm(h), *self.modulation(c)))
-        shape = x.shape if self.config.answers is None else (batch, *self.config.answers)
-        return out.reshape(shape if self.config.entries == 1 else (*shape, self.config.entries))
+        return self.out(modulate(rms_norm(h), *self.modulation(c)))

@@ -1,6 +1,8 @@
 """A network for a process, in three sizes.
 
     numbers or counts, one axis or none     MLP; angles, and positions with velocities, of any shape too
+    numbers or counts, one axis or none     MLP; angles of any shape too
+    numbers under jump-diffusion            CloudMLP
     numbers in an order, such as in time    SeriesNet
     arrays of two or three axes             SmallUNet
     a sequence of categories of one size    SequenceTransformer
@@ -27,22 +29,27 @@ from unnoise.processes import (
     FlippingVelocity,
     Gaussian,
     HeatProcess,
+    JumpDiffusion,
     Process,
     Product,
     RotationHeat,
     SphereHeat,
+    Superposition,
     Thinning,
     WrappedNormal,
+    WrightFisher,
 )
 from unnoise.schedules import Cosine
 
 MOST_COLUMNS = 2048  # tokens of a table; a network for more should know how they lie
+LAWS = 8  # of a mixture that a network says
 MANY_ROWS = 5000  # series, from which a network for them needs no drop-out
 SHORTEST_SIDE = 4  # of an array that convolutions suit
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "tiny": {
         "MLP": {"width": 64, "layers": 2},
+        "CloudMLP": {"width": 64, "layers": 2, "clouds": 8},
         "SmallUNet": {"width": 16, "multipliers": [1, 2], "blocks": 1, "heads": 2},
         "SeriesNet": {"width": 32, "multipliers": [1, 2], "blocks": 1, "heads": 4},
         "SequenceTransformer": {"width": 64, "layers": 2, "heads": 4},
@@ -50,6 +57,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "small": {
         "MLP": {"width": 256, "layers": 6},
+        "CloudMLP": {"width": 256, "layers": 6, "clouds": 16},
         "SmallUNet": {"width": 64, "multipliers": [1, 2, 2], "blocks": 2, "heads": 4},
         "SeriesNet": {"width": 64, "multipliers": [1, 2, 2], "blocks": 2, "heads": 4},
         "SequenceTransformer": {"width": 512, "layers": 8, "heads": 8},
@@ -57,6 +65,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "base": {
         "MLP": {"width": 768, "layers": 8},
+        "CloudMLP": {"width": 768, "layers": 8, "clouds": 32},
         "SmallUNet": {"width": 128, "multipliers": [1, 2, 2], "blocks": 3, "heads": 8},
         "SeriesNet": {"width": 128, "multipliers": [1, 2, 4], "blocks": 3, "heads": 8},
         "SequenceTransformer": {"width": 768, "layers": 12, "heads": 12},
@@ -156,6 +165,11 @@ def _(process: FiniteProcess, **hints: Any) -> tuple[str, dict[str, Any]]:
     }
 
 
+@network_for.register
+def _(process: Superposition, **hints: Any) -> tuple[str, dict[str, Any]]:
+    return "MLP", {"shape": process.space.shape, "kind": "number", "entries": 3 * LAWS}
+
+
 @network_for.register(Gaussian)
 @network_for.register(Thinning)
 def _(process: Gaussian | Thinning, **hints: Any) -> tuple[str, dict[str, Any]]:
@@ -168,8 +182,9 @@ def _(process: Gaussian | Thinning, **hints: Any) -> tuple[str, dict[str, Any]]:
     return "SmallUNet", {**needed, "bin": hints.get("bin", 0.0) if leaf.kind == "number" else 0.0}
 
 
-@network_for.register
-def _(process: HeatProcess, **hints: Any) -> tuple[str, dict[str, Any]]:
+@network_for.register(HeatProcess)
+@network_for.register(WrightFisher)
+def _(process: HeatProcess | WrightFisher, **hints: Any) -> tuple[str, dict[str, Any]]:
     leaf = column(process, ())
     return "MLP", {"shape": leaf.shape, "kind": leaf.kind}
 
@@ -177,6 +192,11 @@ def _(process: HeatProcess, **hints: Any) -> tuple[str, dict[str, Any]]:
 @network_for.register
 def _(process: FlippingVelocity, **hints: Any) -> tuple[str, dict[str, Any]]:
     return "MLP", {"shape": process.state_space.shape, "answers": process.space.shape}
+
+
+@network_for.register
+def _(process: JumpDiffusion, **hints: Any) -> tuple[str, dict[str, Any]]:
+    return "CloudMLP", {"shape": process.space.shape}
 
 
 def _series(process: Gaussian, rows: int) -> dict[str, Any]:
@@ -226,7 +246,8 @@ def _(process: WrappedNormal, path: tuple[str, ...]) -> ColumnLeaf:
 
 @column.register(SphereHeat)
 @column.register(RotationHeat)
-def _(process: SphereHeat | RotationHeat, path: tuple[str, ...]) -> ColumnLeaf:
+@column.register(WrightFisher)
+def _(process: SphereHeat | RotationHeat | WrightFisher, path: tuple[str, ...]) -> ColumnLeaf:
     return ColumnLeaf(path=path, kind="number", shape=process.space.shape)
 
 

@@ -6,6 +6,7 @@ DiscretisedGaussian  for data on a grid of levels: the mass that the model's Gau
 CategoricalDecoder   the model's law of x_0 given x_eps, coordinate by coordinate (`clean_law` of its prediction)
 CountDecoder         the model's kernel from x_eps to the data, coordinate by coordinate
 HeatDecoder          on closed spaces the heat kernel around x_eps, of which it is one in x_0 too: needs no network
+ThrownDecoder        under jump-diffusion the law of x_eps/alpha less its noise: needs no network
 ExactDecoder         the exact joint law of x_0 given x_eps, from an oracle
 LeafDecoders         one decoder per leaf of a product
 """
@@ -26,7 +27,7 @@ from unnoise.predictions import (
     Prediction,
     ProductPrediction,
 )
-from unnoise.processes import Gaussian, HeatProcess, Process
+from unnoise.processes import Gaussian, HeatProcess, JumpDiffusion, Process
 from unnoise.shapes import AnyState, Float
 
 
@@ -53,14 +54,14 @@ def _by_leaf(prediction: Prediction | None) -> Prediction | None:
     return None if prediction is None else prediction.by_leaf()
 
 
-def _refuse(decoder: Decoder, process: Process) -> TypeError:
+def refuse_decoder(decoder: Decoder, process: Process) -> TypeError:
     return TypeError(f"decoder {type(decoder).__name__} does not fit {type(process).__name__}: leave it out for the default")
 
 
 def _std(decoder: Decoder, process: Process, x0: Tensor, eps: float) -> Tensor:
     """sigma/alpha at the cut-off, to multiply x_0."""
     if not isinstance(process, Gaussian):
-        raise _refuse(decoder, process)
+        raise refuse_decoder(decoder, process)
     numbers = process.schedule.numbers(eps)
     if numbers is not None:
         return torch.full((1,) * x0.ndim, numbers[1] / numbers[0], dtype=x0.dtype, device=x0.device)
@@ -85,7 +86,7 @@ class GaussianDecoder(Decoder):
         if self.needs_network:
             return super().log_prob(process, prediction, x0, x_eps, eps)
         if not isinstance(process, Gaussian):
-            raise _refuse(self, process)
+            raise refuse_decoder(self, process)
         alpha = process.coefficient(process.schedule.alpha(process.times(eps, x0)), x0)
         return process.marginal(x0, eps).log_prob(x_eps) + sum_coordinates(alpha.log().expand_as(x0))
 
@@ -105,7 +106,19 @@ class HeatDecoder(Decoder):
 
     def _check(self, process: Process) -> None:
         if not isinstance(process, HeatProcess):
-            raise _refuse(self, process)
+            raise refuse_decoder(self, process)
+
+
+class ThrownDecoder(Decoder):
+    """q(x_eps | x_0) as a density of x_0: alpha x_0 has it, so that each of d coordinates counts alpha once more."""
+
+    needs_network = False
+
+    def nll(self, process, prediction, x0, x_eps, eps):
+        if not isinstance(process, JumpDiffusion):
+            raise refuse_decoder(self, process)
+        log_alpha = process.schedule.alpha(torch.tensor(eps, dtype=torch.float64)).log().to(x0.device)
+        return -process.marginal(x0, eps).log_prob(x_eps) - process.space.dimension * log_alpha
 
 
 class DiscretisedGaussian(Decoder):
@@ -151,7 +164,7 @@ class CategoricalDecoder(Decoder):
     def nll(self, process, prediction, x0, x_eps, eps):
         prediction = _by_leaf(prediction)
         if not isinstance(prediction, FinitePrediction):
-            raise _refuse(self, process)
+            raise refuse_decoder(self, process)
         log_probs = prediction.clean_law().log_probs
         return -finite_or_inf(sum_coordinates(log_probs.gather(-1, x0.unsqueeze(-1)).squeeze(-1)))
 
@@ -160,7 +173,7 @@ class CountDecoder(Decoder):
     def nll(self, process, prediction, x0, x_eps, eps):
         prediction = _by_leaf(prediction)
         if not isinstance(prediction, CountPrediction):
-            raise _refuse(self, process)
+            raise refuse_decoder(self, process)
         return -prediction.step(None).log_prob(x0)
 
 
@@ -198,7 +211,7 @@ class LeafDecoders(Decoder):
     def _each(self, process: Process, prediction: Prediction | None, x0: AnyState, x_eps: AnyState, eps: Any) -> list[tuple]:
         """The decoder of every leaf, and what it is asked."""
         if not process.leaves:
-            raise _refuse(self, process)
+            raise refuse_decoder(self, process)
         fits(self.leaves, tuple(process.leaves), "the decoder LeafDecoders(...)")
         prediction, parts = _by_leaf(prediction), []
         for name, leaf in process.leaves.items():
@@ -217,4 +230,5 @@ __all__ = [
     "GaussianDecoder",
     "HeatDecoder",
     "LeafDecoders",
+    "ThrownDecoder",
 ]

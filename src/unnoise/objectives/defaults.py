@@ -17,10 +17,19 @@ from functools import singledispatch
 from typing import cast
 
 from unnoise.objectives import flight_bound  # noqa: F401  registers the bound of its paths
-from unnoise.objectives.decoders import CategoricalDecoder, CountDecoder, Decoder, GaussianDecoder, HeatDecoder, LeafDecoders
+from unnoise.objectives.decoders import (
+    CategoricalDecoder,
+    CountDecoder,
+    Decoder,
+    GaussianDecoder,
+    HeatDecoder,
+    LeafDecoders,
+    ThrownDecoder,
+)
 from unnoise.objectives.leaves import leaves_of
 from unnoise.objectives.mixed_times import MixedTimes
 from unnoise.objectives.path_bound import LastStep, PathsEnd
+from unnoise.objectives.simplex_decoders import SimplexDecoder, VertexDecoder
 from unnoise.objectives.times import Importance, MaskedCount, Times
 from unnoise.objectives.weightings import Bound, Weighting
 from unnoise.processes import (
@@ -29,11 +38,13 @@ from unnoise.processes import (
     FiniteSpeed,
     Gaussian,
     HeatProcess,
+    JumpDiffusion,
     Masking,
     Process,
     Product,
     Simulated,
     Thinning,
+    WrightFisher,
 )
 
 
@@ -75,6 +86,16 @@ def _(process: FiniteSpeed) -> Decoder:
 @default_decoder.register(HeatProcess)
 def _(process: HeatProcess) -> Decoder:
     return HeatDecoder()
+
+
+@default_decoder.register(JumpDiffusion)
+def _(process: JumpDiffusion) -> Decoder:
+    return ThrownDecoder()
+
+
+@default_decoder.register(WrightFisher)
+def _(process: WrightFisher) -> Decoder:
+    return VertexDecoder() if process.vertices else SimplexDecoder()
 
 
 @default_decoder.register(Product)

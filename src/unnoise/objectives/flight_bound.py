@@ -30,7 +30,6 @@ from unnoise.processes.finite_speed import FiniteSpeed, Flights
 from unnoise.shapes import Float
 
 NODES = 6  # of the rule over a part of a piece
-LONGEST = 1 / 12  # of such parts
 
 
 def gauss(count: int) -> tuple[Tensor, Tensor]:
@@ -63,7 +62,7 @@ def whole_path(process: FiniteSpeed, denoiser: AnyDenoiser, flights: Flights, co
     total = torch.zeros_like(flights.times[:, 0])
     lengths = flights.ends() - flights.times
     row, piece = (lengths > 0).nonzero(as_tuple=True)
-    row, piece, begin, length = in_parts(row, piece, flights.times[row, piece], lengths[row, piece])
+    row, piece, begin, length = in_parts(row, piece, flights.times[row, piece], lengths[row, piece], process.longest)
     z = process.flow(flights.states[row, piece], begin - flights.times[row, piece])
     for node, weight in zip(*gauss(NODES), strict=True):
         here = process.flow(z, node * length)
@@ -77,9 +76,11 @@ def whole_path(process: FiniteSpeed, denoiser: AnyDenoiser, flights: Flights, co
     return total.index_add(0, row, after.log_ratio(before, flights.marks[row, piece]))
 
 
-def in_parts(row: Tensor, piece: Tensor, begin: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def in_parts(
+    row: Tensor, piece: Tensor, begin: Tensor, length: Tensor, longest: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Pieces cut into equal parts that are short enough for the rule."""
-    count = (length / LONGEST).ceil().long()
+    count = (length / longest).ceil().long()
     place = torch.arange(int(count.sum()), device=row.device) - (count.cumsum(0) - count).repeat_interleave(count)
     row, piece, begin, part = (value.repeat_interleave(count) for value in (row, piece, begin, length / count))
     return row, piece, begin + place * part, part

@@ -125,4 +125,4 @@ def _told(prediction: Prediction, forward: Law, here: Tree, there: Tree) -> Floa
 def _along(space: Space, slope: Tree, law: Any, x: AnyState, y: AnyState) -> Float[Tensor, "batch"]:
     if not space.leaves:
         return space.along(slope, law, x, y).double()  # type: ignore[arg-type]
-    return torch.stack([_along(s, slope[k], law.leaves[k], x[k], y[k]) for k, s in space.leaves.items()]).sum(0)
+    return torch.stack([_along(s, slope[k], law.leaves[k], x[k], y[k]) for k, s in space.leaves.items()]).sum(0)  # type: ignore[index]

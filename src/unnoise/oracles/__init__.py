@@ -11,25 +11,38 @@ from unnoise.oracles.components import (
     table,
 )
 from unnoise.oracles.counts import BinomialLeaf, PoissonLeaf, binomial_mixture, poisson_mixture
+from unnoise.oracles.flip_grid import FlipGrid
 from unnoise.oracles.heat import HeatLeaf, heat_mixture
+from unnoise.oracles.jumps import CloudLeaf, cloud_mixture
 from unnoise.oracles.kac import KacMixture
 from unnoise.oracles.markov import MarkovChain
+from unnoise.oracles.simplex import VertexLeaf, WrightFisherLeaf, simplex_mixture, vertex_table
+from unnoise.oracles.superposition import RoundLeaf, round_mixture
 
 __all__ = [
     "BinomialLeaf",
     "CategoricalLeaf",
+    "CloudLeaf",
     "Components",
+    "FlipGrid",
     "GaussianLeaf",
     "HeatLeaf",
     "KacMixture",
     "MarkovChain",
     "Oracle",
     "PoissonLeaf",
+    "VertexLeaf",
+    "WrightFisherLeaf",
+    "RoundLeaf",
     "binomial_mixture",
+    "cloud_mixture",
     "conditional_gaussian",
     "heat_mixture",
     "mixture",
     "normal",
     "poisson_mixture",
+    "simplex_mixture",
+    "round_mixture",
     "table",
+    "vertex_table",
 ]

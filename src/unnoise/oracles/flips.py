@@ -27,6 +27,7 @@ class FlipMixture(Oracle):
     """Weights [components], means and stds [components, *shape]."""
 
     process: FlippingVelocity
+    accuracy: float = 1e-4  # of the bound of a path
 
     def __init__(self, process: FlippingVelocity, weights: Tensor, means: Tensor, stds: Tensor):
         super().__init__(process)

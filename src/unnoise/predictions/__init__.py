@@ -3,6 +3,7 @@
 from unnoise.predictions import variance as variances
 from unnoise.predictions.algebra import combine, combine_leaf, tilt
 from unnoise.predictions.base import InexactConversion, OutputReading, Prediction
+from unnoise.predictions.clouds import CloudMixture
 from unnoise.predictions.continuous import Clean, ContinuousPrediction, Flow, Mean, Noise, Score, Velocity
 from unnoise.predictions.counts import CountPrediction, CountRatio, Intensity, Remaining
 from unnoise.predictions.energy import Energy, difference_kind
@@ -13,12 +14,15 @@ from unnoise.predictions.from_marginal import FromMarginal
 from unnoise.predictions.heat import HeatPrediction, TangentScore, UnitScore
 from unnoise.predictions.kinds import Kinds, admitted_kinds, default_kind, resolve_kinds
 from unnoise.predictions.linear_heads import LinearHead, linear_weights
+from unnoise.predictions.mixture_posterior import MixturePosterior
 from unnoise.predictions.product import ProductPrediction
 from unnoise.predictions.registry import register_kind
+from unnoise.predictions.simplex import SimplexPrediction, SimplexScore, VertexPosterior
 from unnoise.predictions.slopes import Slopes
 
 __all__ = [
     "Clean",
+    "CloudMixture",
     "ContinuousPrediction",
     "CountPrediction",
     "CountRatio",
@@ -34,6 +38,7 @@ __all__ = [
     "Kinds",
     "LinearHead",
     "Mean",
+    "MixturePosterior",
     "Noise",
     "Posterior",
     "Prediction",
@@ -44,11 +49,14 @@ __all__ = [
     "OutputReading",
     "Remaining",
     "Score",
+    "SimplexPrediction",
+    "SimplexScore",
     "Slopes",
     "TangentScore",
     "Transition",
     "UnitScore",
     "Velocity",
+    "VertexPosterior",
     "admitted_kinds",
     "combine",
     "combine_leaf",
@@ -67,7 +75,10 @@ _SAVED: tuple[type[Prediction], ...] = (
     *(Posterior, RawPosterior, Ratio, Rates),
     *(Remaining, Intensity, CountRatio, Energy),
     *(UnitScore, TangentScore),
+    CloudMixture,
     FlipRatios,
+    *(SimplexScore, VertexPosterior),
+    MixturePosterior,
 )
 for _kind in _SAVED:
     register_kind(_kind)

@@ -43,7 +43,8 @@ from unnoise.predictions.counts import CountRatio
 from unnoise.predictions.finite import Ratio
 from unnoise.predictions.heat import TangentScore
 from unnoise.predictions.product import ProductPrediction
-from unnoise.processes import FiniteProcess, Gaussian, HeatProcess, Process, Thinning
+from unnoise.predictions.simplex import SimplexScore
+from unnoise.processes import FiniteProcess, Gaussian, HeatProcess, Process, Thinning, WrightFisher
 from unnoise.shapes import Clock, Float, Tree
 from unnoise.tree import Path, batch_size, map_leaves, pick, replace
 
@@ -80,6 +81,11 @@ def _(process: Thinning) -> type[Prediction]:
 @difference_kind.register(HeatProcess)
 def _(process: HeatProcess) -> type[Prediction]:
     return TangentScore
+
+
+@difference_kind.register(WrightFisher)
+def _(process: WrightFisher) -> type[Prediction]:
+    return SimplexScore
 
 
 @dataclass

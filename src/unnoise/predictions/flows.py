@@ -4,8 +4,9 @@ from functools import singledispatch
 
 from torch import Tensor
 
+from unnoise.gamma_laws import LEAST
 from unnoise.predictions.continuous import Flow, Score
-from unnoise.processes import Gaussian, HeatProcess, Process
+from unnoise.processes import Gaussian, HeatProcess, Process, WrightFisher
 
 
 @singledispatch
@@ -23,3 +24,10 @@ def _(process: Gaussian, x: Tensor, velocity: Tensor, t: Tensor) -> Tensor:
 @score_of_flow.register(HeatProcess)
 def _(process: HeatProcess, x: Tensor, velocity: Tensor, t: Tensor) -> Tensor:
     return -2 * velocity / process.local(x, t).diffusion  # type: ignore[operator]
+
+
+@score_of_flow.register(WrightFisher)
+def _(process: WrightFisher, x: Tensor, velocity: Tensor, t: Tensor) -> Tensor:
+    """a grad log r = -2 u/g^2, on vectors of sum 0 undone by diag(1/x)."""
+    slope = (-2 * velocity / process.local(x, t).diffusion + process.alpha - 1) / x.clamp_min(LEAST)  # type: ignore[operator]
+    return slope - slope.mean(-1, keepdim=True)

@@ -13,14 +13,29 @@ from functools import singledispatch
 from typing import Any
 
 from unnoise.predictions.base import Prediction
+from unnoise.predictions.clouds import CloudMixture
 from unnoise.predictions.continuous import Clean, Flow, Mean, Noise, Score, Velocity
 from unnoise.predictions.counts import CountRatio, Intensity, Remaining
 from unnoise.predictions.energy import difference_kind
 from unnoise.predictions.finite import Posterior, Rates, Ratio, RawPosterior, Transition
 from unnoise.predictions.flip_ratios import FlipRatios
 from unnoise.predictions.heat import TangentScore, UnitScore
+from unnoise.predictions.mixture_posterior import MixturePosterior
+from unnoise.predictions.simplex import SimplexScore, VertexPosterior
 from unnoise.predictions.slopes import Slopes
-from unnoise.processes import Chain, FiniteProcess, Gaussian, HeatProcess, Process, Product, Simulated, Thinning
+from unnoise.processes import (
+    Chain,
+    FiniteProcess,
+    Gaussian,
+    HeatProcess,
+    JumpDiffusion,
+    Process,
+    Product,
+    Simulated,
+    Superposition,
+    Thinning,
+    WrightFisher,
+)
 from unnoise.processes.flips import FlippingVelocity
 
 Kinds = Any  # a prediction type, None for the default, or on a product a dict of these by leaf
@@ -71,6 +86,16 @@ def _(process: Gaussian) -> Any:
     return _those_that_fit(process, Clean, Noise, Score, Velocity, Flow, Mean)
 
 
+@admitted_kinds.register(Superposition)
+def _(process: Superposition) -> Any:
+    return _those_that_fit(process, MixturePosterior)
+
+
+@default_kind.register(Superposition)
+def _(process: Superposition) -> Any:
+    return MixturePosterior
+
+
 @admitted_kinds.register(FiniteProcess)
 def _(process: FiniteProcess) -> Any:
     return _those_that_fit(process, Posterior, RawPosterior, Ratio, Rates, Transition)
@@ -106,6 +131,16 @@ def _(process: HeatProcess) -> Any:
     return _those_that_fit(process, UnitScore, TangentScore)
 
 
+@admitted_kinds.register(JumpDiffusion)
+def _(process: JumpDiffusion) -> Any:
+    return _those_that_fit(process, CloudMixture)
+
+
+@default_kind.register(JumpDiffusion)
+def _(process: JumpDiffusion) -> Any:
+    return CloudMixture
+
+
 @default_kind.register(Gaussian)
 def _(process: Gaussian) -> Any:
     return Velocity
@@ -124,6 +159,16 @@ def _(process: Thinning) -> Any:
 @default_kind.register(HeatProcess)
 def _(process: HeatProcess) -> Any:
     return UnitScore
+
+
+@admitted_kinds.register(WrightFisher)
+def _(process: WrightFisher) -> Any:
+    return _those_that_fit(process, VertexPosterior, SimplexScore)
+
+
+@default_kind.register(WrightFisher)
+def _(process: WrightFisher) -> Any:
+    return VertexPosterior if process.vertices else SimplexScore
 
 
 @admitted_kinds.register(Product)

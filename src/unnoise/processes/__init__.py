@@ -13,6 +13,7 @@ from unnoise.processes.finite_speed import FiniteSpeed
 from unnoise.processes.flips import FlippingVelocity
 from unnoise.processes.gaussian import Gaussian
 from unnoise.processes.heat import HeatProcess, WrappedNormal
+from unnoise.processes.jump_diffusion import JumpDiffusion
 from unnoise.processes.kac import Kac
 from unnoise.processes.matrix_chain import MatrixChain
 from unnoise.processes.mixture import Mixture
@@ -21,6 +22,9 @@ from unnoise.processes.rank_one import FixedNoise, RankOne
 from unnoise.processes.rotation_heat import RotationHeat
 from unnoise.processes.simulated import Simulated
 from unnoise.processes.sphere_heat import SphereHeat
+from unnoise.processes.superposition import Superposition
+from unnoise.processes.wright_fisher import WrightFisher
+from unnoise.processes.zigzag import ZigZag
 
 __all__ = [
     "BirthDeath",
@@ -34,6 +38,7 @@ __all__ = [
     "HeatProcess",
     "Interpolation",
     "Kac",
+    "JumpDiffusion",
     "Masking",
     "MatrixChain",
     "Mixture",
@@ -44,9 +49,12 @@ __all__ = [
     "RotationHeat",
     "Simulated",
     "SphereHeat",
+    "Superposition",
     "Thinning",
     "Uniform",
     "WrappedNormal",
+    "WrightFisher",
+    "ZigZag",
     "d3pm",
     "noise_laws",
     "rate_matrices",

@@ -30,6 +30,7 @@ from unnoise.spaces import Euclidean
 from unnoise.spaces.phase import PhaseSpace
 
 MOST_JUMPS = 100_000  # of one path
+LONGEST = 1 / 12  # of the parts of a path over which a bound integrates with one rule, in the time of the process
 NO_DENSITY = "x_t given x_0 lies on curves under a process of finite speed and has no density: use the bound of its paths"
 
 
@@ -73,6 +74,10 @@ class FiniteSpeed(Process):
         self.cap = _checked_cap(cap)
         self.visits = None if visits is None else whole(visits, "visits")
         self._prior = prior
+
+    @property
+    def longest(self) -> float:
+        return LONGEST
 
     # what a family answers
 

@@ -7,6 +7,7 @@ R_i is its own inverse and keeps volumes, so the reverse flips i at the rate lam
 """
 
 from abc import abstractmethod
+from copy import copy
 from math import log
 
 import torch
@@ -14,9 +15,10 @@ from torch import Tensor
 
 from unnoise.laws import LOG_ZERO, Law, Normal, log_of
 from unnoise.noise import NoiseSource
-from unnoise.processes.finite_speed import FiniteSpeed, rows_of
+from unnoise.processes.finite_speed import LONGEST, FiniteSpeed, rows_of
 from unnoise.shapes import AnyState, Clock, Float, Int
-from unnoise.spaces import JumpKernel, Local
+from unnoise.spaces import Euclidean, JumpKernel, Local
+from unnoise.spaces.phase import PhaseSpace
 
 
 def flipped(z: Tensor, mark: Int[Tensor, "batch"]) -> Tensor:
@@ -31,6 +33,11 @@ class FlippingVelocity(FiniteSpeed):
     """Flips of single coordinates; `clock` is how fast the process runs."""
 
     clock: float = 1.0
+    separate: bool = True  # whether rates know of their own coordinate of x alone
+
+    @property
+    def longest(self) -> float:
+        return LONGEST / self.clock
 
     @property
     def speed(self) -> float:
@@ -39,6 +46,14 @@ class FlippingVelocity(FiniteSpeed):
     @abstractmethod
     def rates(self, z: Tensor) -> Tensor:
         """lambda_i(z), the shape of x, float64; of v it knows its own coordinate alone."""
+
+    def alone(self) -> "FlippingVelocity":
+        """The same process of one coordinate, where coordinates are alike and know of none but themselves."""
+        if not self.separate:
+            raise ValueError(f"the coordinates of {self} do not move by themselves: no single one has a process of its own")
+        other = copy(self)
+        other.space, other.state_space = Euclidean((1,)), PhaseSpace((1,), self.speed)
+        return other
 
     def flow(self, z: Tensor, h: Tensor) -> Tensor:
         way = rows_of(self.clock * h, z[:, 0]).to(z.dtype)

@@ -51,7 +51,7 @@ def refuse_data(space: Space, local: Tree[Local], x: AnyState, t: float) -> None
     """Numbers that no process has."""
     if space.leaves:
         for name, leaf in space.leaves.items():
-            refuse_data(leaf, local[name], x[name], t)
+            refuse_data(leaf, local[name], x[name], t)  # type: ignore[index]
         return
     data: Local = local  # type: ignore[assignment]
     at = f"at t = {t:g} the generator"
@@ -91,7 +91,7 @@ def refuse_still(space: Space, local: Tree[Local], t: float) -> None:
     """Numbers that move without noise: a step has no density, and its reverse none either."""
     if space.leaves:
         for name, leaf in space.leaves.items():
-            refuse_still(leaf, local[name], t)
+            refuse_still(leaf, local[name], t)  # type: ignore[index]
         return
     data: Local = local  # type: ignore[assignment]
     if space.reference == "counting measure":

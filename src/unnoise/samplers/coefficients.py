@@ -77,8 +77,10 @@ def no_gaussian(name: str, process: Process) -> str | None:
 
 
 def continuous(prediction: Prediction) -> ContinuousPrediction:
-    """A prediction of numbers; an energy says its score."""
+    """A prediction of numbers; an energy says its score, and a law of x_0 its mean."""
     own = prediction.by_leaf()
+    if isinstance(own.process, Gaussian) and not isinstance(own, ContinuousPrediction) and own.tells_clean(own.process):
+        own = own.to(Clean)
     if not isinstance(own, ContinuousPrediction):
         raise TypeError(f"a {type(own).__name__} prediction says nothing of numbers: predict Clean, Velocity, Flow, ...")
     return own

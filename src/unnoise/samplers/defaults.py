@@ -16,7 +16,20 @@ from functools import singledispatch
 from typing import Any
 
 from unnoise.checks import whole
-from unnoise.processes import Chain, FiniteSpeed, Gaussian, Masking, Process, Product, RotationHeat, Simulated, SphereHeat
+from unnoise.processes import (
+    Chain,
+    FiniteSpeed,
+    Gaussian,
+    JumpDiffusion,
+    Masking,
+    Process,
+    Product,
+    RotationHeat,
+    Simulated,
+    SphereHeat,
+    Superposition,
+    WrightFisher,
+)
 from unnoise.samplers.ancestral import Ancestral
 from unnoise.samplers.base import OneStep, Sampler
 from unnoise.samplers.exponential import DPMSolverPP
@@ -91,6 +104,21 @@ def _(process: Gaussian, steps: int | None = None) -> Plan:
 @default_sampler.register(RotationHeat)
 def _(process: SphereHeat | RotationHeat, steps: int | None = None) -> Plan:
     return Plan(FromGenerator(), _at_least_one(steps) or 256)  # along geodesics
+
+
+@default_sampler.register
+def _(process: JumpDiffusion, steps: int | None = None) -> Plan:
+    return Plan(FromGenerator(), _at_least_one(steps) or 256)  # its kernels are mixtures of hundreds of normal laws
+
+
+@default_sampler.register
+def _(process: WrightFisher, steps: int | None = None) -> Plan:
+    return Plan(FromGenerator(), _at_least_one(steps) or 256)  # by Dirichlet laws, which stay in the simplex
+
+
+@default_sampler.register
+def _(process: Superposition, steps: int | None = None) -> Plan:
+    return Plan(FromGenerator(), _at_least_one(steps) or 256)  # jumps have no kernel over a step
 
 
 @default_sampler.register

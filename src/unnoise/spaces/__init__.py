@@ -10,6 +10,7 @@ from unnoise.spaces.manifold import Manifold
 from unnoise.spaces.phase import PhaseSpace
 from unnoise.spaces.product import ProductSpace, tree_leaves
 from unnoise.spaces.rotations import Rotations
+from unnoise.spaces.simplex import Simplex
 from unnoise.spaces.sphere import Sphere
 from unnoise.spaces.torus import Circle, Torus
 
@@ -28,6 +29,7 @@ __all__ = [
     "PhaseSpace",
     "ProductSpace",
     "Rotations",
+    "Simplex",
     "Space",
     "Sphere",
     "Torus",

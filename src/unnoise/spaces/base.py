@@ -162,7 +162,7 @@ class Space(ABC):
 
     def neighbours(self, x: Tensor) -> Tensor:
         """Every state that differs from x in one coordinate, by `destinations`: [batch * dimension * size] rows."""
-        leaf = x.reshape(len(x), -1)
+        leaf = flat(x)
         values = self.destinations(leaf)
         rows, dimension, size = values.shape
         copies = leaf[:, None, None, :].expand(rows, dimension, size, dimension).clone()
@@ -206,6 +206,11 @@ class ArraySpace(Space):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.shape})"
+
+
+def flat(x: Tensor) -> Tensor:
+    """Rows of numbers, of any array with one row for each state, even of none."""
+    return x.reshape(len(x), prod(x.shape[1:]))
 
 
 # jumps to anywhere, on any space
@@ -253,6 +258,8 @@ def kernel_divergence(true: JumpKernel | None, model: JumpKernel | None, x: Tens
 
 
 def missed_rate(model: JumpKernel, x: Tensor, y: Tensor, seen: Float[Tensor, "batch"]) -> Tensor | float:
-    """What the model jumps beside the nodes y, at which a rate `seen` was counted: it has nodes of its own."""
+    """What the model jumps beside the nodes y, at which a rate `seen` was counted: it has nodes of its own, or says."""
+    if model.known_total:
+        return model.total(x) - seen
     own, rates = model.rates(x)
     return 0.0 if own.shape == y.shape and torch.equal(own, y) else rates.sum(1) - seen

@@ -32,6 +32,7 @@ from unnoise.spaces.base import (
     Field,
     Frozen,
     Function,
+    flat,
     kernel_action,
     kernel_adjoint,
     kernel_divergence,
@@ -211,10 +212,9 @@ class Euclidean(ArraySpace):
         def keep(value: Tensor | None) -> Tensor | None:
             if value is None:
                 return None
-            flat = value.expand(x.shape).reshape(len(x), -1)
-            return torch.where(torch.arange(flat.shape[1], device=x.device) == (-1 if k is None else k), flat, 0.0).reshape(
-                x.shape
-            )
+            columns = flat(value.expand(x.shape))
+            chosen = torch.arange(columns.shape[1], device=x.device) == (-1 if k is None else k)
+            return torch.where(chosen, columns, 0.0).reshape(x.shape)
 
         return Local(keep(local.drift), keep(local.diffusion))
 
@@ -276,7 +276,7 @@ def diffusions_differ(true: Local, model: Local, x: Tensor) -> Bool[Tensor, "bat
     first, second = (torch.zeros_like(x) if a.diffusion is None else a.diffusion.expand_as(x) for a in (true, model))
     limit = DIGITS * max(torch.finfo(first.dtype).eps, torch.finfo(second.dtype).eps)
     differs = (first - second).abs() > limit * torch.maximum(first.abs(), second.abs())
-    return differs.reshape(len(x), -1).any(1)
+    return flat(differs).any(1)
 
 
 def same_covariance(first: Covariance | None, second: Covariance | None) -> bool:
@@ -303,11 +303,11 @@ def derivatives(phi: Function, x: Tensor, second: bool = True) -> tuple[Tensor, 
         if not second:
             return gradient, gradient
         columns = []
-        for column in gradient.reshape(len(leaf), -1).unbind(1):
+        for column in flat(gradient).unbind(1):
             known = column.requires_grad
             columns.append(torch.autograd.grad(column.sum(), leaf, None, True, again)[0] if known else 0 * leaf)
         k = range(len(columns))
-        curvature = torch.stack([columns[i].reshape(len(leaf), -1)[:, i] for i in k], 1).reshape(leaf.shape)
+        curvature = torch.stack([flat(columns[i])[:, i] for i in k], 1).reshape(leaf.shape)
         return (gradient, curvature) if again else (gradient.detach(), curvature.detach())
 
 
@@ -321,7 +321,7 @@ def diagonal(field: Function, x: Tensor, order: int) -> Tensor:
     """d^order field_k / dx_k^order for each coordinate k."""
     with torch.inference_mode(False), torch.enable_grad():
         leaf, again = differentiable(x)
-        value = field(leaf).reshape(len(leaf), -1)
+        value = flat(field(leaf))
         out = []
         for i in range(value.shape[1]):
             entry = value[:, i]
@@ -329,6 +329,6 @@ def diagonal(field: Function, x: Tensor, order: int) -> Tensor:
                 if not entry.requires_grad:
                     entry = torch.zeros_like(entry)
                     break
-                entry = torch.autograd.grad(entry.sum(), leaf, create_graph=True)[0].reshape(len(leaf), -1)[:, i]
+                entry = flat(torch.autograd.grad(entry.sum(), leaf, create_graph=True)[0])[:, i]
             out.append(entry if again else entry.detach())
         return torch.stack(out, 1).reshape(leaf.shape)

@@ -16,7 +16,7 @@ from unnoise.checks import unread
 from unnoise.laws import LOG_ZERO, Categorical, Law, log_of, sum_coordinates
 from unnoise.noise import NoiseSource
 from unnoise.shapes import AnyState, Bool, Float, Int
-from unnoise.spaces.base import ENUMERABLE, INTEGERS, Frozen
+from unnoise.spaces.base import ENUMERABLE, INTEGERS, Frozen, flat
 from unnoise.spaces.jumping import JumpingSpace
 from unnoise.spaces.local import Local, without_self
 
@@ -105,7 +105,7 @@ class Finite(JumpingSpace):
 
     def code(self, x: Tensor) -> Int[Tensor, "batch"]:
         index = torch.zeros(len(x), dtype=torch.int64)
-        for column, size in zip(x.reshape(len(x), -1).unbind(1), self.each_size or [self.size], strict=True):
+        for column, size in zip(flat(x).unbind(1), self.each_size or [self.size], strict=True):
             index = index * size + column
         return index
 

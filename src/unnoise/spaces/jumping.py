@@ -14,7 +14,16 @@ from torch import Tensor
 
 from unnoise.laws import LOG_ZERO, finite_or_inf, sum_coordinates
 from unnoise.shapes import Float
-from unnoise.spaces.base import ArraySpace, Field, Function, kernel_action, kernel_adjoint, kernel_divergence, rows_like
+from unnoise.spaces.base import (
+    ArraySpace,
+    Field,
+    Function,
+    flat,
+    kernel_action,
+    kernel_adjoint,
+    kernel_divergence,
+    rows_like,
+)
 from unnoise.spaces.local import Local, ReversedJumps, TiltedJumps, jump_divergence
 
 NOT_SMOOTH = "nothing moves continuously there; give rates"
@@ -36,7 +45,7 @@ class JumpingSpace(ArraySpace):
         """Log rates into x from each neighbour, and out of x to each neighbour: [batch, *shape, size]."""
         out = self._rates(field(x))
         rates = self._rates(field(self.neighbours(x)))  # [batch*d*size, *shape, size]
-        state = x.reshape(len(x), -1)
+        state = flat(x)
         (rows, dimension), size = state.shape, out.shape[-1]
         rates = rates.reshape(rows, dimension, size, dimension, size)
         k = torch.arange(dimension, device=state.device)
@@ -84,7 +93,7 @@ class JumpingSpace(ArraySpace):
         return Local(log_rates=self.away((into + slope.clamp(-1e20, 1e20)).clamp_min(LOG_ZERO), x))
 
     def slope_shape(self, x: Tensor) -> tuple[int, ...]:
-        return (*x.shape, self.destinations(x.reshape(len(x), -1)).shape[-1])
+        return (*x.shape, self.destinations(flat(x)).shape[-1])
 
     def tilt(self, local: Local, log_h: Function, x: Tensor) -> Local:
         """Rates R(y, x) h(y)/h(x)."""

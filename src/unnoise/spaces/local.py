@@ -35,6 +35,8 @@ class JumpKernel(ABC):
     A family says the density and a rule for integrals over destinations; the total rate, draws and the reversal follow.
     """
 
+    known_total = False  # whether `total` is in closed form, without the nodes
+
     @abstractmethod
     def log_rate(self, x: Tensor, y: Tensor) -> Float[Tensor, "batch"]:
         """log J(x, y), row by row; `LOG_ZERO` where no jump leads."""
@@ -168,6 +170,8 @@ class Local:
 
     def __mul__(self, weight: float | int) -> "Local":
         """The same at another speed, w >= 0."""
+        if isinstance(weight, Tensor) and weight.ndim:
+            raise TypeError(f"a generator times a tensor of shape {tuple(weight.shape)}: a weight is one number")
         if not 0 <= weight < inf:
             raise ValueError(f"a generator times {weight:g} is none: weights are finite and not negative")
         if weight == 0:

@@ -18,6 +18,7 @@ from unnoise.processes import (
     FiniteProcess,
     Gaussian,
     Interpolation,
+    JumpDiffusion,
     Kac,
     Masking,
     MatrixChain,
@@ -26,14 +27,17 @@ from unnoise.processes import (
     RateMatrix,
     RotationHeat,
     SphereHeat,
+    Superposition,
     Thinning,
     Uniform,
     WrappedNormal,
+    WrightFisher,
+    ZigZag,
     d3pm,
     noise_laws,
     rate_matrices,
 )
-from unnoise.verify.flights import kac_subject
+from unnoise.verify.flights import kac_subject, zigzag_subject
 from unnoise.verify.matrix_chains import matrix_chain_subject
 from unnoise.verify.subjects import (
     FINITE_KINDS,
@@ -42,8 +46,11 @@ from unnoise.verify.subjects import (
     finite_subject,
     gaussian_subject,
     heat_subject,
+    jump_subject,
     product_subject,
     random_law,
+    simplex_subject,
+    superposition_subject,
     with_energy,
 )
 
@@ -240,12 +247,34 @@ def _spheres() -> Iterator[Subject]:
 def _finite_speed() -> Iterator[Subject]:
     """Positions with velocities that flip."""
     yield kac_subject(Kac((1,), speed=2.0, rate=1.5), "FiniteSpeed/Kac")
+    yield zigzag_subject(ZigZag((1,)), "FiniteSpeed/ZigZag")
 
 
 def _rotations() -> Iterator[Subject]:
     """The heat kernel of rotations."""
     yield heat_subject(RotationHeat(), "Rotations/VE")
     yield heat_subject(RotationHeat(schedules.EDM(0.02, 3.5, 3.0)), "Rotations/EDM")
+
+
+def _jumps() -> Iterator[Subject]:
+    """Numbers that are noised and thrown."""
+    yield jump_subject(JumpDiffusion((1,), schedules.LinearBeta(), jumps=1.0, scale=1.5), "Jumps/LinearBeta")
+    yield jump_subject(JumpDiffusion((), schedules.VE(0.02, 3.0), jumps=2.0, scale=1.0), "Jumps/VE")
+
+
+def _simplex() -> Iterator[Subject]:
+    """The Wright-Fisher diffusion: of shares inside, of categories at vertices, beside categories of another kind."""
+    yield simplex_subject(WrightFisher([1.5, 2.0], schedules.VE(0.15, 2.2)), "Simplex/two")
+    yield simplex_subject(WrightFisher([1.0, 2.5], vertices=True), "Simplex/two vertices")
+    yield simplex_subject(WrightFisher([1.0, 1.5, 2.0], schedules.VE(0.3, 2.0), vertices=True), "Simplex/three vertices")
+    beside = Product(s=WrightFisher([1.5, 2.0], schedules.VE(0.35, 2.2)), c=Masking(3, (1,)))
+    yield product_subject(beside, "Simplex/WrightFisher×Masking")
+
+
+def _superpositions() -> Iterator[Subject]:
+    """Of a diffusion and jumps; at every weight (`verify.superpositions`)."""
+    for schedule in (schedules.Cosine(), schedules.VE(0.05, 8.0)):
+        yield superposition_subject(Superposition((1,), schedule), f"Superposition/{type(schedule).__name__}")
 
 
 def _product() -> Iterator[Subject]:
@@ -280,6 +309,9 @@ _BUILDERS: dict[str, Callable[[], Iterator[Subject]]] = {
     "spheres": _spheres,
     "finite_speed": _finite_speed,
     "rotations": _rotations,
+    "jumps": _jumps,
+    "simplex": _simplex,
+    "superpositions": _superpositions,
     "product": _product,
 }
 FAMILIES = {name: _with_energies(build) for name, build in _BUILDERS.items()}

@@ -7,6 +7,8 @@ nothing is drawn, so the inequality is checked to rounding.
 from collections.abc import Iterator
 from typing import Any
 
+from torch import Tensor
+
 from unnoise.objectives import Quadrature, bound
 from unnoise.processes import HeatProcess
 from unnoise.verify.guard import guarded
@@ -26,15 +28,18 @@ def heat_inequalities(process: HeatProcess, subject: Subject, networks: int) -> 
     data, weights = process.space.nodes(NODES)
     for kind in subject.kinds:
         place = Place(subject.name, kind_name(kind), "bound, continuous time")
-        yield from _inequalities(subject, place, kind, data, weights, networks)
+        yield from integrals(subject, place, kind, data, weights, TIMES, networks)
 
 
 @guarded("bounds of wrong networks")
-def _inequalities(subject: Subject, place: Place, kind: Any, data, weights, networks: int) -> Iterator[Row]:
+def integrals(
+    subject: Subject, place: Place, kind: Any, data: Tensor, weights: Tensor | float, times: int, networks: int
+) -> Iterator[Row]:
+    """int exp(-bound) over the data's nodes for wrong networks."""
     for i in range(networks):
         scale = 0.1 if i < networks / 2 else 1.5
         model = Perturbed(subject.oracle.predicting(kind), scale, 100 + i)
-        ours = bound(model, data, exact=True, times=Quadrature(TIMES), cutoff=0.1).total
+        ours = bound(model, data, exact=True, times=Quadrature(times), cutoff=0.1).total
         mass = (weights * (-ours).exp()).sum()
         which = f"noise {scale:g}, network {i}"
         yield place.at_most(f"integral of exp(-bound) <= 1, {which}", 1.0, mass, 1e-6)

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from unnoise.noise import NoiseSource
-from unnoise.oracles import CategoricalLeaf, GaussianLeaf, HeatLeaf, PoissonLeaf
+from unnoise.oracles import CategoricalLeaf, CloudLeaf, GaussianLeaf, HeatLeaf, PoissonLeaf, VertexLeaf, WrightFisherLeaf
 from unnoise.oracles.leaves import Leaf
 from unnoise.predictions import (
     Clean,
+    CloudMixture,
     CountRatio,
     Flow,
     Intensity,
@@ -24,15 +25,18 @@ from unnoise.predictions import (
     RawPosterior,
     Remaining,
     Score,
+    SimplexScore,
     TangentScore,
     UnitScore,
     Velocity,
+    VertexPosterior,
 )
-from unnoise.processes import FiniteProcess, Gaussian, HeatProcess, Process, Thinning
+from unnoise.processes import FiniteProcess, Gaussian, HeatProcess, JumpDiffusion, Process, Thinning, WrightFisher
 
 CONTINUOUS_KINDS = (Clean, Noise, Score, Velocity, Flow)
 COUNT_KINDS = (Intensity, CountRatio)  # and Remaining for pure death
 HEAT_KINDS = (UnitScore, TangentScore)
+JUMP_KINDS = (CloudMixture,)
 FINITE_KINDS = (Posterior, RawPosterior, Ratio, Rates)
 
 
@@ -64,6 +68,24 @@ def heat_leaf(process: HeatProcess) -> HeatLeaf:
     if entries > corners.shape[1]:
         raise ValueError(f"verification integrates over the space, and {space} is too large: use one or two angles")
     return HeatLeaf(process.law, space.project(corners[:, :entries].reshape(3, *space.shape)), variances)
+
+
+def cloud_leaf(process: JumpDiffusion) -> CloudLeaf:
+    """Three normal laws that are the same in every direction."""
+    _, means, covariances = mixture_components(process.space.dimension)
+    return CloudLeaf(means.reshape(-1, *process.space.shape), covariances[:, 0, 0])
+
+
+def simplex_leaf(process: WrightFisher) -> Leaf:
+    """Three diffusions from points in general position, or every vertex."""
+    size = process.space.size
+    if process.vertices:
+        return VertexLeaf(size)
+    corners = torch.tensor([[6.0, 2.0, 1.0], [2.0, 3.0, 5.0], [1.0, 4.0, 1.0]], dtype=torch.float64)
+    if size > corners.shape[1]:
+        raise ValueError(f"verification integrates over the space, and {process.space} is too large: use two or three parts")
+    ages = torch.tensor([0.1, 0.2, 0.15], dtype=torch.float64)
+    return WrightFisherLeaf(process, process.space.project(corners[:, :size]), ages)
 
 
 @dataclass(frozen=True)
@@ -114,3 +136,16 @@ def _(process: Thinning) -> LeafOracle:
 @leaf_oracle.register
 def _(process: HeatProcess) -> LeafOracle:
     return LeafOracle("points", HEAT_KINDS, lambda source: heat_leaf(process))
+
+
+@leaf_oracle.register
+def _(process: JumpDiffusion) -> LeafOracle:
+    return LeafOracle("thrown numbers", JUMP_KINDS, lambda source: cloud_leaf(process))
+
+
+@leaf_oracle.register
+def _(process: WrightFisher) -> LeafOracle:
+    if process.vertices and process.space.size != 3:
+        raise ValueError(f"no oracle for a leaf with the vertices of {process.space}: use three")
+    kind = VertexPosterior if process.vertices else SimplexScore
+    return LeafOracle("compositions", (kind,), lambda source: simplex_leaf(process))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from copy import copy
 from functools import singledispatch
 
-from unnoise.processes import Gaussian, MatrixChain, Process
+from unnoise.processes import Gaussian, MatrixChain, Process, Superposition
 from unnoise.tree import map_leaves
 from unnoise.verify.bounds import estimator_checks, fast_path_checks, identity_checks, inequality_checks
 from unnoise.verify.chain_bounds import chain_checks
@@ -16,6 +16,7 @@ from unnoise.verify.matrix_chains import matrix_chain_checks
 from unnoise.verify.recall import Recalled
 from unnoise.verify.rows import Row
 from unnoise.verify.subjects import Subject
+from unnoise.verify.superpositions import superposition_checks
 from unnoise.verify.variance_bounds import variance_checks
 
 POINTS = 10  # data points of a mixture in a quick run; a thorough one takes 50
@@ -31,6 +32,11 @@ def checks_of(process: Process) -> tuple[Check, ...]:
 @checks_of.register
 def _(process: Gaussian) -> tuple[Check, ...]:
     return (*COMMON, variance_checks, estimator_checks)
+
+
+@checks_of.register
+def _(process: Superposition) -> tuple[Check, ...]:
+    return (superposition_checks,)
 
 
 @checks_of.register

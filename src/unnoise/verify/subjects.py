@@ -23,6 +23,7 @@ from unnoise.oracles import (
     conditional_gaussian,
     mixture,
     poisson_mixture,
+    round_mixture,
     table,
 )
 from unnoise.oracles.leaves import Leaf
@@ -31,12 +32,26 @@ from unnoise.predictions import (
     Energy,
     Flow,
     Mean,
+    MixturePosterior,
     Posterior,
     Remaining,
     Score,
+    SimplexScore,
     Transition,
+    VertexPosterior,
 )
-from unnoise.processes import Chain, FiniteProcess, Gaussian, HeatProcess, Process, Product, Thinning
+from unnoise.processes import (
+    Chain,
+    FiniteProcess,
+    Gaussian,
+    HeatProcess,
+    JumpDiffusion,
+    Process,
+    Product,
+    Superposition,
+    Thinning,
+    WrightFisher,
+)
 from unnoise.shapes import AnyState, Tree
 from unnoise.spaces import Finite
 from unnoise.verify.guard import Check
@@ -45,10 +60,13 @@ from unnoise.verify.leaf_oracles import (
     COUNT_KINDS,
     FINITE_KINDS,
     HEAT_KINDS,
+    JUMP_KINDS,
+    cloud_leaf,
     count_rates,
     heat_leaf,
     leaf_oracle,
     mixture_components,
+    simplex_leaf,
 )
 
 
@@ -144,6 +162,38 @@ def heat_subject(process: HeatProcess, name: str) -> Subject:
     return Subject(name, process, oracle, kinds, None, points, cutoffs, nodes)
 
 
+def jump_subject(process: JumpDiffusion, name: str) -> Subject:
+    """A mixture of three normal laws on one number."""
+    if process.space.dimension > 1:
+        raise ValueError(f"{process.space}: verification integrates over the space, so build the process on one number")
+    oracle = Components(process, torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64), cloud_leaf(process))
+    return Subject(name, process, oracle, JUMP_KINDS, None, oracle.draw(NoiseSource(1, 20)), (1e-2, 0.1), 32)
+
+
+def simplex_subject(process: WrightFisher, name: str) -> Subject:
+    """A mixture of three diffusions inside, or categories at the vertices; of two or three parts."""
+    size, weights = process.space.size, torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
+    if size > 3:
+        raise ValueError(f"verification integrates over the space, and {process.space} is too large: use two or three parts")
+    cutoffs, times = ((1e-2, 0.1), 48) if size == 2 else ((0.1,), 24)
+    if process.vertices:
+        oracle = Components(process, random_law(size, 7), simplex_leaf(process))
+        return Subject(name, process, oracle, (VertexPosterior,), None, torch.eye(size).double(), cutoffs, times)
+    oracle = Components(process, weights, simplex_leaf(process))
+    points = oracle.draw(NoiseSource(1, 6 if size == 2 else 2))
+    return Subject(name, process, oracle, (SimplexScore,), None, points, cutoffs, times)
+
+
+def superposition_subject(process: Superposition, name: str) -> Subject:
+    """A mixture of three normal laws on one number."""
+    if process.space.shape != (1,):
+        raise ValueError(f"{process.space}: verification integrates over jumps, so build the process on shape (1,)")
+    weights, means, covariances = mixture_components(1)
+    oracle = round_mixture(process, weights, means.reshape(-1, 1), covariances.reshape(-1))
+    points = oracle.draw(NoiseSource(1, 6))
+    return Subject(name, process, oracle, (MixturePosterior,), None, points, (0.1,), 16)
+
+
 def product_subject(process: Product, name: str) -> Subject:
     """A conditional Gaussian x categorical law, on a product of one leaf of each kind; else three components."""
     leaves = process.leaves
@@ -209,6 +259,11 @@ def _(process: Gaussian, name: str) -> Subject:
 
 
 @subject_of.register
+def _(process: Superposition, name: str) -> Subject:
+    return superposition_subject(process, name)
+
+
+@subject_of.register
 def _(process: Product, name: str) -> Subject:
     return with_energy(product_subject(process, name))
 
@@ -221,6 +276,16 @@ def _(process: Thinning, name: str) -> Subject:
 @subject_of.register
 def _(process: HeatProcess, name: str) -> Subject:
     return with_energy(heat_subject(process, name))
+
+
+@subject_of.register
+def _(process: JumpDiffusion, name: str) -> Subject:
+    return jump_subject(process, name)
+
+
+@subject_of.register
+def _(process: WrightFisher, name: str) -> Subject:
+    return simplex_subject(process, name)
 
 
 @subject_of.register

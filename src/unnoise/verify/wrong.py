@@ -11,17 +11,20 @@ from unnoise.generators.kolmogorov import code, enumerable
 from unnoise.noise import NoiseSource
 from unnoise.oracles import Oracle
 from unnoise.predictions import (
+    CloudMixture,
     ContinuousPrediction,
     CountPrediction,
     CountRatio,
     Energy,
     FinitePrediction,
     HeatPrediction,
+    MixturePosterior,
     Prediction,
     ProductPrediction,
     Rates,
     Ratio,
     RawPosterior,
+    SimplexPrediction,
 )
 from unnoise.shapes import Clock, Tree
 from unnoise.spaces import tree_leaves
@@ -92,11 +95,38 @@ def _(prediction: ContinuousPrediction, model: Perturbed, x_t: Tree, source: Noi
 
 
 @perturb.register
+def _(prediction: MixturePosterior, model: Perturbed, x_t: Tree, source: NoiseSource) -> Prediction:
+    """A wave of its own for every number."""
+    value = prediction.value
+    phase = 6 * source.at("phase").uniform((value.shape[-1],))
+    wave = torch.sin(2 * prediction.x_t.unsqueeze(-1) + 3 * _rows(prediction.t, value) + phase)
+    return with_value(prediction, value + model.scale * wave)
+
+
+@perturb.register
 def _(prediction: HeatPrediction, model: Perturbed, x_t: Tree, source: NoiseSource) -> Prediction:
     """A wave of the state as it lies in the space around it, without its part across."""
     phase, value = source.at("phase").uniform().item() * 6, prediction.value
     wave = torch.sin(2 * prediction.x_t + 3 * _rows(prediction.t, value) + phase)
     return with_value(prediction, value + model.scale * wave)
+
+
+@perturb.register
+def _(prediction: CloudMixture, model: Perturbed, x_t: Tree, source: NoiseSource) -> Prediction:
+    """A wave of the state for each number of each cloud."""
+    value = prediction.value
+    phase = 6 * NoiseSource(model.seed, value[0].numel()).at("phase").uniform().reshape(value.shape[1:])
+    state = prediction.x_t.reshape(len(value), -1).sum(1)
+    wave = torch.sin(2 * _rows(state, value) + 3 * _rows(prediction.t, value) + phase)
+    return with_value(prediction, value + model.scale * wave)
+
+
+@perturb.register
+def _(prediction: SimplexPrediction, model: Perturbed, x_t: Tree, source: NoiseSource) -> Prediction:
+    """A wave of each share, another for each part."""
+    phase, value = 6 * source.at("phase").uniform(tuple(prediction.value.shape[1:])), prediction.value
+    wave = torch.sin(3 * prediction.x_t + 3 * _rows(prediction.t, value) + phase)
+    return with_value(prediction, value + model.scale * wave.to(value.dtype))
 
 
 @perturb.register

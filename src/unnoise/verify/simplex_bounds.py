@@ -1,0 +1,52 @@
+"""Bounds of wrong networks on the simplex: exp(-bound) sums to at most 1 over the vertices, or integrates to at most 1
+inside.
+
+Inside the integral is one of Lebesgue's measure of the first share, by Gauss's nodes; those over x_t and time are sums over
+nodes too, so that nothing is drawn.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unnoise.objectives import Quadrature, bound
+from unnoise.processes import WrightFisher
+from unnoise.verify.guard import guarded
+from unnoise.verify.rows import Place, Row
+from unnoise.verify.subjects import Subject, kind_name
+from unnoise.verify.wrong import Perturbed
+
+NODES, TIMES = 20, 24  # of the data, and of time: the integrands are smooth in both
+SMALL, LARGE = 0.1, 1.0
+MOST = 4  # networks
+
+
+def simplex_inequalities(process: WrightFisher, subject: Subject, networks: int) -> Iterator[Row]:
+    """Small errors on the first half of the networks, large ones on the rest."""
+    if process.vertices:
+        data = torch.eye(process.space.size, dtype=torch.float64)
+        weights = torch.ones(len(data), dtype=torch.float64)
+    elif process.space.dimension == 1:
+        data, weights = process.space.nodes(NODES)
+    else:
+        why = f"an integral over {process.space}, of integrals over it, takes too long here"
+        yield Place(subject.name).unchecked("bounds of wrong networks", why)
+        return
+    for kind in subject.kinds:
+        place = Place(subject.name, kind_name(kind), "bound, continuous time")
+        yield from _inequalities(subject, place, kind, data, weights, networks)
+
+
+@guarded("bounds of wrong networks")
+def _inequalities(subject: Subject, place: Place, kind: Any, data: Tensor, weights: Tensor, networks: int) -> Iterator[Row]:
+    for i in range(min(networks, MOST)):
+        scale = SMALL if i < min(networks, MOST) / 2 else LARGE
+        model = Perturbed(subject.oracle.predicting(kind), scale, 100 + i)
+        ours = bound(model, data, exact=True, times=Quadrature(TIMES), cutoff=subject.cutoffs[-1]).total
+        mass = (weights * (-ours).exp()).sum()
+        which = f"noise {scale:g}, network {i}"
+        yield place.at_most(f"integral of exp(-bound) <= 1, {which}", 1.0, mass, 1e-6)
+        if scale < LARGE:
+            yield place.at_most(f"integral of exp(-bound) > 0.1, {which}", mass, 0.1)
