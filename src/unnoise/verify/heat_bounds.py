@@ -1,4 +1,9 @@
-"""Bounds of wrong networks on closed spaces: exp(-bound) is at most a density, so its integral is at most 1.
+"""Closed spaces: geodesic random walks, and bounds of wrong networks.
+
+A step of `FromGenerator` goes along a geodesic, stays on the space and has its order there (`verify.generator_moves`); it is
+put to the forward generator tilted by a function, which has a drift besides.
+
+For any network exp(-bound) is at most a density, so its integral is at most 1.
 
 The integral over the data is by the space's own nodes, that over x_t by the process's, and that over time by quadrature:
 nothing is drawn, so the inequality is checked to rounding.
@@ -11,16 +16,22 @@ from torch import Tensor
 
 from unnoise.objectives import Quadrature, bound
 from unnoise.processes import HeatProcess
+from unnoise.verify.generator_moves import move_checks
+from unnoise.verify.generators import wave
+from unnoise.verify.generic_kernels import noised
 from unnoise.verify.guard import guarded
 from unnoise.verify.rows import Place, Row
 from unnoise.verify.subjects import Subject, kind_name
 from unnoise.verify.wrong import Perturbed
 
+TILT = 0.3  # the size of log h
 NODES, TIMES = 24, 40  # of the data, and of time: the integrands are smooth in both
 
 
 def heat_inequalities(process: HeatProcess, subject: Subject, networks: int) -> Iterator[Row]:
-    """Small errors on the first half of the networks, large ones on the rest."""
+    """Small errors on the first half of the networks, large ones on the rest; and before them the walks."""
+    leaning = process.generator(0.5).tilted(wave(5, TILT))
+    yield from move_checks(leaning, noised(process, subject.points, 0.5), Place(subject.name), [wave(k) for k in range(3)])
     if process.space.dimension > 1:
         why = f"an integral over {process.space}, of integrals over it, takes too long here"
         yield Place(subject.name).unchecked("bounds of wrong networks", why)
