@@ -15,7 +15,7 @@ format does, for the model and the others alike: nobody wins by finding the grid
 row is kept, since a kernel on a repeated place has any density that one likes.
 
 The model's figure is its bound, at 64 times with a draw of noise at each, an upper bound on its nats.  The others learn how
-smooth to be from a fifth of the training rows, held out from the rest, and are then fitted to all:
+smooth to be from a fifth of the training rows (1,000 at most), held out, and are then fitted to all:
 
     histograms      of each angle alone; the number of bins is chosen
     kernels, alone  wrapped normal ones on each angle alone; the widths are chosen
@@ -99,7 +99,7 @@ def model_nats(run: Run, x: dict, nodes: int = 64) -> np.ndarray:
 def chosen(fit: Callable, settings: list, x: np.ndarray, x_held: np.ndarray) -> tuple[np.ndarray, object]:
     """Nats of the held-out rows by the setting under which a fifth of the others is likeliest, fitted to all of them."""
     order = np.random.default_rng(0).permutation(len(x))
-    part, rest = x[order[: min(len(x) // 5, 2000)]], x[order[len(x) // 5 :]]
+    part, rest = x[order[: min(len(x) // 5, 1000)]], x[order[len(x) // 5 :]]
     best = min(settings, key=lambda setting: float(fit(rest, setting)(part).mean()))
     return fit(x, best)(x_held), best
 
@@ -189,7 +189,7 @@ def controls(x: np.ndarray, held: np.ndarray) -> dict[str, tuple[np.ndarray, obj
         columns = [slice(i, i + 1) if "kernels" in name else i for i in range(2)]
         parts = [chosen(fit, settings, x[:, i], held[:, i]) for i in columns]
         found[name] = parts[0][0] + parts[1][0], tuple(setting for _, setting in parts)
-    pairs = [(a, b) for a in WIDTHS[2:13:2] for b in WIDTHS[2:13:2]]
+    pairs = [(a, b) for a in WIDTHS[4:14:2] for b in WIDTHS[2:12:2]]
     return found | {"kernels": chosen(kernels, pairs, x, held)}
 
 

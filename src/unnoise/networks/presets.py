@@ -28,6 +28,7 @@ from unnoise.schedules import Cosine
 MOST_COLUMNS = 2048  # tokens of a table; a network for more should know how they lie
 MANY_ROWS = 5000  # series, from which a network for them needs no drop-out
 SHORTEST_SIDE = 4  # of an array that convolutions suit
+CLOSED_WAVES = 5  # of points of closed spaces: they have no scale of their own that peaks would have been brought to
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "tiny": {
@@ -160,7 +161,7 @@ def _(process: Gaussian | Thinning, **hints: Any) -> tuple[str, dict[str, Any]]:
 @network_for.register
 def _(process: HeatProcess, **hints: Any) -> tuple[str, dict[str, Any]]:
     leaf = column(process, ())
-    return "MLP", {"shape": leaf.shape, "kind": leaf.kind}
+    return "MLP", {"shape": leaf.shape, "kind": leaf.kind, "frequencies": CLOSED_WAVES}
 
 
 def _series(process: Gaussian, rows: int) -> dict[str, Any]:
@@ -205,12 +206,12 @@ def _(process: Gaussian, path: tuple[str, ...]) -> ColumnLeaf:
 
 @column.register
 def _(process: WrappedNormal, path: tuple[str, ...]) -> ColumnLeaf:
-    return ColumnLeaf(path=path, kind="angle", shape=process.space.shape)
+    return ColumnLeaf(path=path, kind="angle", shape=process.space.shape, frequencies=CLOSED_WAVES)
 
 
 @column.register
 def _(process: SphereHeat, path: tuple[str, ...]) -> ColumnLeaf:
-    return ColumnLeaf(path=path, kind="number", shape=process.space.shape)
+    return ColumnLeaf(path=path, kind="number", shape=process.space.shape, frequencies=CLOSED_WAVES)
 
 
 @column.register
