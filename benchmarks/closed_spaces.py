@@ -14,8 +14,8 @@ grid have no density, so each stands anywhere in the interval that it owns (a mi
 format does, for the model and the others alike: nobody wins by finding the grid.  Of places that occur more than once one
 row is kept, since a kernel on a repeated place has any density that one likes.
 
-The model's figure is its bound, at 64 times with a draw of noise at each, an upper bound on its nats.  The others learn how
-smooth to be from a fifth of the training rows, held out from the rest, and are then fitted to all:
+The model's figure is its bound, at 64 times with three draws of noise at each, an upper bound on its nats.  The others learn
+how smooth to be from a fifth of the training rows (1,000 at most), held out, and are then fitted to all:
 
     histograms      of each angle alone; the number of bins is chosen
     kernels, alone  wrapped normal ones on each angle alone; the widths are chosen
@@ -48,8 +48,8 @@ from unnoise.training.run import Run
 from unnoise.tree import rows as rows_of
 
 PIECE = 256  # held-out rows at a time
-WIDTHS = np.geomspace(0.003, 0.6, 16)  # of kernels, in radians
-BINS = (12, 24, 48, 96, 144, 288, 480, 720)
+WIDTHS = np.geomspace(0.0005, 0.5, 19)  # of kernels, in radians
+BINS = (12, 24, 48, 96, 144, 288, 480, 720, 1440)
 COMPONENTS = (10, 20, 40, 80, 160, 320)
 
 
@@ -88,18 +88,20 @@ DATA: dict[str, Callable[[Path, int, int], tuple[list[str], list[tuple], str]]] 
 
 
 @torch.no_grad()
-def model_nats(run: Run, x: dict, nodes: int = 64) -> np.ndarray:
-    """The bound of every row, a draw of noise at each of the nodes in time."""
+def model_nats(run: Run, x: dict, nodes: int = 64, draws: int = 3) -> np.ndarray:
+    """The bound of every row, some draws of noise at each of the nodes in time."""
     objective = Objective(run.denoiser(which="best"), **{**run.objective_options(), "times": Quadrature(nodes, power=1.0)})
     rows = torch.arange(len(next(iter(x.values()))))
-    parts = [objective(rows_of(x, some), NoiseSource(1, some)).total for some in rows.split(PIECE)]
-    return torch.cat(parts).double().numpy()
+    parts = [
+        [objective(rows_of(x, some), NoiseSource(seed, some)).total for some in rows.split(PIECE)] for seed in range(draws)
+    ]
+    return torch.stack([torch.cat(each) for each in parts]).double().mean(0).numpy()
 
 
 def chosen(fit: Callable, settings: list, x: np.ndarray, x_held: np.ndarray) -> tuple[np.ndarray, object]:
     """Nats of the held-out rows by the setting under which a fifth of the others is likeliest, fitted to all of them."""
     order = np.random.default_rng(0).permutation(len(x))
-    part, rest = x[order[: min(len(x) // 5, 2000)]], x[order[len(x) // 5 :]]
+    part, rest = x[order[: min(len(x) // 5, 1000)]], x[order[len(x) // 5 :]]
     best = min(settings, key=lambda setting: float(fit(rest, setting)(part).mean()))
     return fit(x, best)(x_held), best
 
@@ -112,7 +114,7 @@ def histogram(x: np.ndarray, bins: int) -> Callable:
 
 
 def log_kernel(gap: np.ndarray, width: float) -> np.ndarray:
-    """A wrapped normal law, of a width below 0.6: the nearest three ways round."""
+    """A wrapped normal law, of a width of at most 0.5: the nearest three ways round."""
     gap = gap - 2 * pi * np.round(gap / (2 * pi))
     ways = [-0.5 * ((gap + 2 * pi * k) / width) ** 2 for k in (-1, 0, 1)] if width > 0.3 else [-0.5 * (gap / width) ** 2]
     return np.logaddexp.reduce(ways) - log(width) - 0.5 * log(2 * pi)
@@ -189,7 +191,7 @@ def controls(x: np.ndarray, held: np.ndarray) -> dict[str, tuple[np.ndarray, obj
         columns = [slice(i, i + 1) if "kernels" in name else i for i in range(2)]
         parts = [chosen(fit, settings, x[:, i], held[:, i]) for i in columns]
         found[name] = parts[0][0] + parts[1][0], tuple(setting for _, setting in parts)
-    pairs = [(a, b) for a in WIDTHS[2:13:2] for b in WIDTHS[2:13:2]]
+    pairs = [(a, b) for a in WIDTHS[2:18:3] for b in WIDTHS[6:17:2]]
     return found | {"kernels": chosen(kernels, pairs, x, held)}
 
 
@@ -252,12 +254,12 @@ def picture(path: Path, real: np.ndarray, drawn: np.ndarray) -> None:
     for axis, x, title in zip(axes, (real, drawn), ("held-out rows", "drawn rows"), strict=True):
         x = x[: min(len(real), len(drawn))]
         if globe:
-            axis.plot(np.degrees(np.arctan2(x[:, 1], x[:, 0])), x[:, 2], ".", ms=1.2, alpha=0.5, mew=0, color="#2b4c7e")
+            axis.plot(np.degrees(np.arctan2(x[:, 1], x[:, 0])), x[:, 2], ".", ms=2.2, alpha=0.6, mew=0, color="#2b4c7e")
             axis.set(xlim=(-180, 180), ylim=(-1, 1), ylabel="sine of latitude", title=title)
             axis.set_xticks(range(-180, 181, 60))
         else:
             hour, day = (x[:, 0] / (2 * pi) * 24) % 24, (x[:, 1] / (2 * pi) * 365.25) % 365.25
-            axis.plot(hour, day, ".", ms=1.2, alpha=0.5, mew=0, color="#2b4c7e")
+            axis.plot(hour, day, ".", ms=2.2, alpha=0.6, mew=0, color="#2b4c7e")
             axis.set(xlim=(0, 24), ylim=(0, 365.25), xlabel="hour", ylabel="day of the year", title=title)
             axis.set_xticks(range(0, 25, 6))
     figure.savefig(path, dpi=90)

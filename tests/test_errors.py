@@ -55,6 +55,12 @@ on_categories = un.Denoiser(logits(3), masking)
 on_uniform = un.Denoiser(logits(3), uniform)
 on_people = un.Denoiser(Returns(lambda x: {"age": x["age"], "job": torch.zeros(*x["job"].shape, 4)}), product)
 
+wind, globe = un.WrappedNormal((2,)), un.SphereHeat(2)
+places = un.Product(at=globe, wind=un.WrappedNormal((1,)))
+angles, points = torch.tensor([[3.0, -1.0], [0.5, 2.0]]), torch.eye(3)
+on_wind, on_globe = un.Denoiser(Returns(torch.zeros_like), wind), un.Denoiser(Returns(torch.zeros_like), globe)
+on_places = un.Denoiser(Returns(lambda x: {name: torch.zeros_like(leaf) for name, leaf in x.items()}), places)
+
 
 def put(x, index, value):
     x = x.clone()
@@ -179,6 +185,53 @@ DATA = [
         lambda: un.bound(on_people, {"age": put(people["age"], (0, 0), NAN), "job": people["job"]}),
         ValueError,
         r"x0\['age'\]\[0, 0\] is nan",
+    ),
+]
+
+CLOSED = [
+    ("degrees in a bound", lambda: un.bound(on_wind, 60 * angles), ValueError, r"x0 has the angle 180.*pi / 180 first if"),
+    ("degrees in a state", lambda: on_wind(60 * angles, 0.5), ValueError, r"x_t has the angle 180.*if these are degrees"),
+    ("degrees in a likelihood", lambda: un.likelihood(on_wind, 60 * angles), ValueError, r"the angle 180.*project\("),
+    ("degrees in a training loss", lambda: un.Objective(on_wind)(60 * angles), ValueError, r"x0 has the angle 180"),
+    ("NaN angle", lambda: un.bound(on_wind, put(angles, (1, 0), NAN)), ValueError, r"x0\[1, 0\] is nan"),
+    (
+        "point off the sphere",
+        lambda: un.bound(on_globe, 2 * points),
+        ValueError,
+        r"row 0 of x0 has the length 2.*project\(x0\)",
+    ),
+    ("state off the sphere", lambda: on_globe(2 * points, 0.5), ValueError, r"row 0 of x_t has the length 2"),
+    (
+        "likelihood off the sphere",
+        lambda: un.likelihood(on_globe, 2 * points),
+        ValueError,
+        r"has the length 2.*unit vectors",
+    ),
+    (
+        "loss off the sphere",
+        lambda: un.Objective(on_globe)(put(points, (1, 1), 0.0)),
+        ValueError,
+        r"row 1 of x0 has the length 0",
+    ),
+    ("NaN on the sphere", lambda: un.bound(on_globe, put(points, (2, 0), NAN)), ValueError, r"row 2 of x0.*nan.*not finite"),
+    ("latitude and longitude as a point", lambda: un.bound(on_globe, points[:, :2]), ValueError, r"expected \(batch, 3\)"),
+    (
+        "leaf off the sphere",
+        lambda: un.bound(on_places, {"at": 2 * points[:2], "wind": angles[:, :1]}),
+        ValueError,
+        r"row 0 of x0\['at'\] has the length 2",
+    ),
+    (
+        "leaf in degrees",
+        lambda: un.bound(on_places, {"at": points[:2], "wind": 60 * angles[:, :1]}),
+        ValueError,
+        r"x0\['wind'\] has the angle 180",
+    ),
+    (
+        "drawn given degrees",
+        lambda: un.sample(on_wind, n=2, steps=2, sampler=un.samplers.Replacement(60 * angles, torch.ones(2, 2).bool())),
+        ValueError,
+        r"the angle 180",
     ),
 ]
 
@@ -1118,7 +1171,7 @@ MATRICES = [
     ("band of a step of no width", lambda: un.d3pm.banded(3, [0.1], 0), ValueError, r"width = 0 must be at least 1"),
 ]
 
-TABLE = [*DATA, *TIMES, *SPACES, *SCHEDULES, *GRIDS, *CONVERSIONS, *NETWORKS, *BOUNDS, *ORACLES, *NOISES, *MATRICES]
+TABLE = [*DATA, *CLOSED, *TIMES, *SPACES, *SCHEDULES, *GRIDS, *CONVERSIONS, *NETWORKS, *BOUNDS, *ORACLES, *NOISES, *MATRICES]
 
 
 @pytest.mark.parametrize(("call", "error", "message"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
@@ -1151,6 +1204,8 @@ def test_values_on_an_accelerator_are_not_read():
 def test_what_the_rows_spoil_is_good():
     """The inputs that the table alters are accepted unaltered, so every row fails for its own reason only."""
     for denoiser, x0 in ((on_numbers, numbers), (on_categories, categories), (on_uniform, categories), (on_people, people)):
+        assert bool(un.bound(denoiser, x0, seed=0).total.isfinite().all())
+    for denoiser, x0 in ((on_wind, angles), (on_globe, points), (on_places, {"at": points[:2], "wind": angles[:, :1]})):
         assert bool(un.bound(denoiser, x0, seed=0).total.isfinite().all())
     assert isinstance(on_people(people, {"age": 0.2, "job": 0.7}), ProductPrediction)
     nested.marginal(families, {"age": 0.5, "rest": {"job": 0.2}})

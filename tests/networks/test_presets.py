@@ -278,6 +278,21 @@ def test_angles_are_seen_by_their_waves(shape):
         assert ours.shape == x.shape and torch.allclose(ours, same, atol=1e-9) and float(ours.detach().abs().max()) > 1e-3
 
 
+def test_closed_leaves_are_seen_by_more_waves():
+    """And numbers beside them by as many as ever: what they show does not reach the network."""
+    process = un.Product(a=un.WrappedNormal((1,)), n=un.Gaussian((1,)), s=un.SphereHeat(2))
+    numbers = default_network(process, "tiny", seed=0).numbers
+    assert numbers.frequencies == 5 and numbers.shown.sum(1).tolist() == [11, 7, 11, 11, 11]
+    with torch.no_grad():
+        before = numbers.tokens(torch.full((1, 5), 0.7))
+        numbers.inward[~numbers.shown] += 1.0
+        assert torch.equal(numbers.tokens(torch.full((1, 5), 0.7)), before)
+        numbers.inward[numbers.shown] += 1.0
+        assert not torch.equal(numbers.tokens(torch.full((1, 5), 0.7)), before)
+    assert default_network(process, "tiny", frequencies=6).numbers.all_shown
+    assert default_network(un.SphereHeat(2), "tiny").config.frequencies == 5
+
+
 def test_angles_without_waves_are_refused():
     with pytest.raises(ValueError, match="an angle is seen by its waves"):
         default_network(un.WrappedNormal((1,)), "tiny", frequencies=0)

@@ -33,6 +33,7 @@ class ColumnLeaf:
     sizes: Sequence[int] = ()  # categories of each coordinate, flattened
     extra: int = 0  # further states after the categories, such as MASK
     entries: int = 1  # numbers predicted per coordinate of a count
+    frequencies: int = 0  # waves of each of its numbers, where those are more than the network's
 
     def __post_init__(self) -> None:
         require(
@@ -116,11 +117,16 @@ class _Numbers(nn.Module):
 
     counted: Tensor
     angled: Tensor
+    shown: Tensor
 
     def __init__(self, leaves: list[ColumnLeaf], width: int, frequencies: int, self_condition: bool):
         super().__init__()
-        self.frequencies = frequencies
-        columns, seen = sum(leaf.columns for leaf in leaves), 1 + 2 * frequencies
+        waves = [max(leaf.frequencies, frequencies) for leaf in leaves for _ in range(leaf.columns)]
+        self.frequencies = most = max(waves)
+        columns, seen = len(waves), 1 + 2 * most
+        shown = [[True, *[i < own for i in range(most)] * 2] for own in waves]  # the number itself, cosines, sines
+        self.register_buffer("shown", torch.tensor(shown), persistent=False)
+        self.all_shown = min(waves) == most
         counted = [leaf.kind == "count" for leaf in leaves for _ in range(leaf.columns)]
         self.register_buffer("counted", torch.tensor(counted), persistent=False)
         angled = [leaf.kind == "angle" for leaf in leaves for _ in range(leaf.columns)]
@@ -139,6 +145,8 @@ class _Numbers(nn.Module):
         seen = fourier_of_value(x, self.frequencies)
         if self.any_angled:
             seen = torch.where(self.angled, fourier_of_angle(x, self.frequencies), seen)
+        if not self.all_shown:
+            seen = torch.where(self.shown, seen, 0.0)
         h = torch.einsum("bnf,nfw->bnw", seen, self.inward) + self.inward_bias
         if self.previous is None:
             return h

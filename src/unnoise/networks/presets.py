@@ -45,6 +45,7 @@ MOST_COLUMNS = 2048  # tokens of a table; a network for more should know how the
 LAWS = 8  # of a mixture that a network says
 MANY_ROWS = 5000  # series, from which a network for them needs no drop-out
 SHORTEST_SIDE = 4  # of an array that convolutions suit
+CLOSED_WAVES = 5  # of points of closed spaces: they have no scale of their own that peaks would have been brought to
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "tiny": {
@@ -186,7 +187,7 @@ def _(process: Gaussian | Thinning, **hints: Any) -> tuple[str, dict[str, Any]]:
 @network_for.register(WrightFisher)
 def _(process: HeatProcess | WrightFisher, **hints: Any) -> tuple[str, dict[str, Any]]:
     leaf = column(process, ())
-    return "MLP", {"shape": leaf.shape, "kind": leaf.kind}
+    return "MLP", {"shape": leaf.shape, "kind": leaf.kind, "frequencies": CLOSED_WAVES}
 
 
 @network_for.register
@@ -241,14 +242,14 @@ def _(process: Gaussian, path: tuple[str, ...]) -> ColumnLeaf:
 
 @column.register
 def _(process: WrappedNormal, path: tuple[str, ...]) -> ColumnLeaf:
-    return ColumnLeaf(path=path, kind="angle", shape=process.space.shape)
+    return ColumnLeaf(path=path, kind="angle", shape=process.space.shape, frequencies=CLOSED_WAVES)
 
 
 @column.register(SphereHeat)
 @column.register(RotationHeat)
 @column.register(WrightFisher)
 def _(process: SphereHeat | RotationHeat | WrightFisher, path: tuple[str, ...]) -> ColumnLeaf:
-    return ColumnLeaf(path=path, kind="number", shape=process.space.shape)
+    return ColumnLeaf(path=path, kind="number", shape=process.space.shape, frequencies=CLOSED_WAVES)
 
 
 @column.register
