@@ -1,8 +1,8 @@
 """Angles and places: held-out nats per row of the default model, beside densities that are fitted to the same rows.
 
-    python benchmarks/closed_spaces.py flights FILE       data/flights-3m.parquet of the npm package vega-datasets
-    python benchmarks/closed_spaces.py airports FILE      airportsdata/airports.csv of the PyPI package airportsdata
-    python benchmarks/closed_spaces.py earthquakes FILE   data/earthquakes.json of vega-datasets
+    python benchmarks/angles_and_places.py flights FILE       data/flights-3m.parquet of the npm package vega-datasets
+    python benchmarks/angles_and_places.py airports FILE      airportsdata/airports.csv of the PyPI package airportsdata
+    python benchmarks/angles_and_places.py earthquakes FILE   data/earthquakes.json of vega-datasets
                 [--minutes 3] [--rows 20000] [--seed 0] [--set-network NAME=VALUE ...] [--picture FILE.png]
 
 (`npm pack vega-datasets`, `pip download airportsdata --no-deps`, and unpack.)  Of flights the time of day and the day of the
