@@ -14,9 +14,9 @@ has full relative precision however far in the tail.  The integral has a root at
 it is sqrt(2) e^{-w^2/2v} int_0^S e^{-s^2/2v} R(f)/sqrt(A) ds, R(f) the images over the first of them: smooth, and by Gauss's
 nodes on the part that counts.  Slopes in w are the derivatives of these very sums.
 
-**Draws.**  The angle has the density |S^{d-1}| sin^{d-1} w h_v(w).  Its distribution function is summed by Simpson's rule on
-128 intervals of the part that counts, and inverted by a cubic in the one that u falls into: right to 1e-6 of probability.
-The direction is uniform.
+**Draws.**  The angle has the density |S^{d-1}| sin^{d-1} w h_v(w), and the direction is uniform.  On the globe its
+distribution function is inverted (`angle_draws`).  For d = 1 and 3 it is summed by Simpson's rule on 128 intervals of the
+part that counts, and inverted by a cubic in the one that u falls into: right to 1e-6 of probability.
 """
 
 from functools import cache
@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unnoise.angle_draws import inverted, share_on_globe
 from unnoise.checks import may_read
 from unnoise.heat_laws import SMALLEST, HeatLaw, log_wrapped
 from unnoise.laws import Law
@@ -36,7 +37,7 @@ SWITCH = 1.0  # the variance from which waves are used
 TERMS = 11  # waves: those left out are e^-66 and less
 REACH = 8.7  # standard deviations of the angle that count
 MOST = 3  # the largest dimension whose kernel is known here
-NODES, FEWER = 48, 20  # of the integral, where digits count and where draws do
+NODES = 48  # of the integral
 HELD = 2**13  # angles that are worked out at once: their images stay in the cache
 CELLS = 64  # of a distribution function, two intervals each
 TINY = 1e-12  # angles closer than this to 0 or pi count as this
@@ -65,22 +66,22 @@ def angle_between(x: Tensor, m: Tensor) -> Tensor:
     return 2 * torch.atan2(apart.clamp_min(TINY**2).sqrt(), together.clamp_min(TINY**2).sqrt())
 
 
-def log_heat(w: Tensor, variance: Tensor, d: int, nodes: int = NODES) -> Tensor:
+def log_heat(w: Tensor, variance: Tensor, d: int) -> Tensor:
     """log h_v, float64, entry by entry; differentiable in both."""
     w, variance = torch.broadcast_tensors(w.double(), variance.double())
     if d == 1:
         return log_wrapped(w, variance)
     parts = zip(w.reshape(-1).split(HELD), variance.reshape(-1).split(HELD), strict=True)
-    return torch.cat([_either(some, v, d, nodes) for some, v in parts]).reshape(w.shape)
+    return torch.cat([_either(some, v, d) for some, v in parts]).reshape(w.shape)
 
 
-def _either(w: Tensor, v: Tensor, d: int, nodes: int) -> Tensor:
+def _either(w: Tensor, v: Tensor, d: int) -> Tensor:
     """By waves or images; only one of them is worked out where one will do and that can be told."""
     waves = _waves(w, v.clamp_min(SWITCH), d).log() - log_volume(d)
     if may_read(v) and bool((v >= SWITCH).all()):
         return waves
     few = v.clamp(SMALLEST, SWITCH)
-    return torch.where(v < SWITCH, _images_2(w, few, nodes) if d == 2 else _images_3(w, few), waves)
+    return torch.where(v < SWITCH, _images_2(w, few) if d == 2 else _images_3(w, few), waves)
 
 
 def _waves(w: Tensor, v: Tensor, d: int) -> Tensor:
@@ -104,9 +105,9 @@ def _images_3(w: Tensor, v: Tensor) -> Tensor:
     return v / 2 - log(2 * pi) - 1.5 * v.log() - 0.5 * log(2 * pi) - w.square() / (2 * v) + total.log()
 
 
-def _images_2(w: Tensor, v: Tensor, nodes: int) -> Tensor:
+def _images_2(w: Tensor, v: Tensor) -> Tensor:
     w = w.clamp(TINY, pi - 1e-9)
-    place, weight = rule(nodes, w)
+    place, weight = rule(NODES, w)
     end = torch.minimum((pi**2 - w.square()).sqrt(), REACH * v.sqrt())
     w_, v_ = w.unsqueeze(-1), v.unsqueeze(-1)
     s = end.unsqueeze(-1) * place
@@ -133,10 +134,10 @@ def heat_slope(w: Tensor, variance: Tensor, d: int) -> Tensor:
     return slope if again else slope.detach()
 
 
-def log_angle_density(w: Tensor, variance: Tensor, d: int, nodes: int = NODES) -> Tensor:
+def log_angle_density(w: Tensor, variance: Tensor, d: int) -> Tensor:
     """Of the angle itself: log(|S^{d-1}| sin^{d-1} w h_v(w))."""
     ring = log_volume(d - 1) + (d - 1) * torch.sin(w).clamp_min(1e-300).log()
-    return ring + log_heat(w, variance, d, nodes)
+    return ring + log_heat(w, variance, d)
 
 
 def furthest(variance: Tensor, d: int) -> Tensor:
@@ -146,9 +147,18 @@ def furthest(variance: Tensor, d: int) -> Tensor:
 
 def draw_angle(u: Tensor, variance: Tensor, d: int) -> Tensor:
     """The angle below which the share u of h_v lies."""
+    if d != 2:
+        return _drawn_by_cells(u, variance, d)
+    v = variance.clamp_min(SMALLEST)
+    high = furthest(v, d)
+    start = torch.minimum((-2 * v * torch.log1p(-u)).sqrt(), 0.9 * high)  # as in a plane
+    return inverted(u, v, start, high, share_on_globe)
+
+
+def _drawn_by_cells(u: Tensor, variance: Tensor, d: int) -> Tensor:
     end = furthest(variance, d).unsqueeze(-1)
     grid = torch.linspace(0, 1, 2 * CELLS + 1, dtype=torch.float64, device=u.device)
-    density = log_angle_density(end * grid, variance.unsqueeze(-1), d, FEWER).exp()
+    density = log_angle_density(end * grid, variance.unsqueeze(-1), d).exp()
     density = torch.where(density.isfinite(), density, 0.0)
     left, middle, right = density[..., :-1:2], density[..., 1::2], density[..., 2::2]
     width = end / CELLS
