@@ -32,7 +32,7 @@ Share = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # of (w, v): a distri
 def inverted(u: Tensor, v: Tensor, start: Tensor, high: Tensor, share: Share) -> Tensor:
     """The w in [0, high] at which the share is u, by Newton's steps in a bracket: for a row the same in any batch."""
     parts = (part.split(HELD) for part in torch.broadcast_tensors(u, v, start, high))
-    return torch.cat([_inverted(*some, share) for some in zip(*parts, strict=True)])
+    return torch.cat([_inverted(a, b, c, d, share) for a, b, c, d in zip(*parts, strict=True)])
 
 
 def _inverted(u: Tensor, v: Tensor, w: Tensor, high: Tensor, share: Share) -> Tensor:

@@ -30,9 +30,10 @@ from unnoise.noise import NoiseSource
 from unnoise.shapes import AnyState, Float
 from unnoise.spaces.base import ArraySpace, Field, Frozen, Function
 from unnoise.spaces.euclidean import differentiable, diffusions_differ, drift_divergence
+from unnoise.spaces.geodesic_step import GeodesicStep
 from unnoise.spaces.local import Local
 from unnoise.spaces.manifold import Manifold
-from unnoise.sphere_laws import log_volume
+from unnoise.sphere_laws import angle_between, log_volume
 
 NO_JUMPS = "a sphere has no neighbours, and no jumps are known on it"
 ROUNDING = 1e-4  # by which the length of a vector in single precision may differ from 1
@@ -143,6 +144,17 @@ class Sphere(ArraySpace, Manifold):
         z = noise.normal(tuple(x.shape[1:]), x.dtype)
         step = (h * frozen["drift"]).to(x.dtype) + (h * frozen["diffusion"]).sqrt().to(x.dtype) * z
         return self.carry(x, self.tangent(step, x))
+
+    def step_law(self, local: Local, x: Tensor, h: Tensor) -> GeodesicStep:
+        frozen = self.freeze(local, x)
+        return GeodesicStep(self, x, (h * frozen["drift"]).to(x.dtype), h * frozen["diffusion"][:, 0])
+
+    def towards(self, x: Tensor, y: Tensor) -> Tensor:
+        w = angle_between(y, x).unsqueeze(-1)
+        return self.tangent(y, x) / torch.sinc(w / pi)
+
+    def log_stretch(self, length: Tensor) -> Tensor:
+        return (self.d - 1) * torch.sinc(length / pi).log()
 
     def divergence(self, true: Local, model: Local, x: Tensor) -> Float[Tensor, "batch"]:
         for local in (true, model):

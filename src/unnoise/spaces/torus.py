@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from unnoise.checks import unread, within
-from unnoise.heat_laws import TURN, wrap
+from unnoise.heat_laws import TURN, WrappedLaw, wrap
 from unnoise.shapes import AnyState, Float
 from unnoise.spaces.euclidean import Euclidean
+from unnoise.spaces.local import Local
 from unnoise.spaces.manifold import Manifold
 
 ROUNDING = 1e-6  # by which the float32 that is nearest to pi lies outside, and a little more
@@ -48,6 +49,10 @@ class Torus(Euclidean, Manifold):
 
     def carry(self, x: Tensor, v: Tensor) -> Tensor:
         return wrap(x + v)
+
+    def step_law(self, local: Local, x: Tensor, h: Tensor) -> WrappedLaw:
+        frozen = self.freeze(local, x)
+        return WrappedLaw(wrap(x + (h * frozen["drift"]).to(x.dtype)), (h * frozen["diffusion"]).expand(x.shape))
 
     def nodes(self, count: int) -> tuple[Tensor, Float[Tensor, "nodes"]]:
         """Even ones: the rule converges geometrically for what is smooth."""
