@@ -45,6 +45,14 @@ def test_density_and_score_have_ten_digits(variance):
         assert abs(float(mpf(slope) - true_slope)) < 1e-10 * max(float(abs(true_slope)), 1e-14)
 
 
+def test_angles_half_a_turn_apart_have_a_law_however_narrow():
+    gap = torch.tensor([-torch.pi, torch.pi, 3.1], dtype=torch.float64, requires_grad=True)
+    for v in (1e-30, 1e-16, 1e-3, 1.9):
+        value, slope = log_wrapped(gap, torch.tensor(v).double()), wrapped_score(gap, torch.tensor(v).double())
+        assert bool((value.isfinite() & slope.isfinite()).all())
+        assert bool(torch.autograd.grad(value.sum(), gap)[0].isfinite().all())
+
+
 def test_neither_form_would_do_alone(monkeypatch):
     """Waves lose the tail at little noise, and few images the mass at much: each must fail where the other holds."""
     import unnoise.heat_laws as module

@@ -34,7 +34,7 @@ from unnoise.shapes import Float
 
 TURN = 2 * pi
 SWITCH = 2.0  # the variance from which waves are used
-IMAGES, WAVES = 2, 6  # on either side; so many
+WAVES = 6
 SMALLEST = 1e-30  # variances below count as this: a law on a point
 NARROW = 0.12  # below this variance less than 1e-18 of a normal law lies beyond half a turn
 NODES = 256  # of a rule around the circle, for laws that are not narrow
@@ -50,31 +50,41 @@ def wrap(x: Tensor) -> Tensor:
 
 def log_wrapped(gap: Tensor, variance: Tensor) -> Tensor:
     """log h_v of x - m = gap, float64, entry by entry; differentiable in both as often as wanted."""
-    gap, variance = torch.broadcast_tensors(wrap(gap.double()), variance.double())
-    few, many = variance.clamp(SMALLEST, SWITCH), variance.clamp_min(SWITCH)
-    images = (-0.5 * around_images(gap).square() / few.unsqueeze(-1)).logsumexp(-1) - 0.5 * (TURN * few).log()
-    return torch.where(variance < SWITCH, images, _waves(gap, many).log() - log(TURN))
+    gap, variance = wrap(gap.double()), variance.double()
+    few = variance.clamp(SMALLEST, SWITCH)
+    images = _images(gap, few)[0].log() - gap.square() / (2 * few) - 0.5 * (TURN * few).log()
+    return torch.where(variance < SWITCH, images, _waves(gap, variance.clamp_min(SWITCH))[0].log() - log(TURN))
 
 
 def wrapped_score(gap: Tensor, variance: Tensor) -> Tensor:
     """d/dx log h_v at x - m = gap, float64, entry by entry."""
-    gap, variance = torch.broadcast_tensors(wrap(gap.double()), variance.double())
-    few, many = variance.clamp(SMALLEST, SWITCH), variance.clamp_min(SWITCH)
-    way = around_images(gap)
-    share = (-0.5 * way.square() / few.unsqueeze(-1)).softmax(-1)
-    k = torch.arange(1, WAVES + 1, dtype=torch.float64, device=gap.device)
-    slope = -2 * (k * torch.exp(-0.5 * k.square() * many.unsqueeze(-1)) * torch.sin(k * gap.unsqueeze(-1))).sum(-1)
-    return torch.where(variance < SWITCH, -(share * way).sum(-1) / few, slope / _waves(gap, many))
+    gap, variance = wrap(gap.double()), variance.double()
+    few = variance.clamp(SMALLEST, SWITCH)
+    total, ways = _images(gap, few)
+    density, slope = _waves(gap, variance.clamp_min(SWITCH))
+    return torch.where(variance < SWITCH, -ways / (total * few), slope / density)
 
 
-def around_images(gap: Tensor) -> Tensor:
-    """gap + 2 pi k for the images that count."""
-    return gap.unsqueeze(-1) + TURN * torch.arange(-IMAGES, IMAGES + 1, dtype=torch.float64, device=gap.device)
+def _images(gap: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """sum_k e_k and sum_k (gap + 2 pi k) e_k, e_k the k-th image over that of k = 0, of which none is larger."""
+    gap = gap.clamp(-pi, pi)
+    total, ways, scale = torch.ones_like(gap), gap, -TURN / variance
+    for k in (-1, 1, -2, 2):
+        over = torch.exp(k * scale * (gap + pi * k))
+        total, ways = total + over, ways + (gap + TURN * k) * over
+    return total, ways
 
 
-def _waves(gap: Tensor, variance: Tensor) -> Tensor:
-    k = torch.arange(1, WAVES + 1, dtype=torch.float64, device=gap.device)
-    return 1 + 2 * (torch.exp(-0.5 * k.square() * variance.unsqueeze(-1)) * torch.cos(k * gap.unsqueeze(-1))).sum(-1)
+def _waves(gap: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """2 pi h_v and its slope; cos kx and sin kx from those of k - 1 and k - 2."""
+    cosine, sine, last, before = torch.cos(gap), torch.sin(gap), torch.ones_like(gap), torch.zeros_like(gap)
+    total, slope, twice = torch.ones_like(gap), torch.zeros_like(gap), 2 * cosine
+    for k in range(1, WAVES + 1):
+        fade = 2 * torch.exp(-0.5 * k * k * variance)
+        total, slope = total + fade * cosine, slope - k * fade * sine
+        cosine, last = twice * cosine - last, cosine
+        sine, before = twice * sine - before, sine
+    return total, slope
 
 
 def angle_information(variance: Tensor) -> Tensor:

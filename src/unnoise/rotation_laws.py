@@ -13,7 +13,7 @@ w)/sin(w/2) = 1 + 2 sum_{k <= l} cos k w, the waves are a sum of cosines.  The s
 
     F(w) = 1/pi sum_l (2 l + 1) e^{-l (l + 1) v/2} [sin(l w)/l - sin((l + 1) w)/(l + 1)],      sin(l w)/l = w at l = 0,
 
-of which 26 waves leave out e^-36 from v = 0.11 on; below, less than e^-40 has gone further than pi, and one image is all,
+which is used from v = 0.11 on; below, less than e^-40 has gone further than pi, and one image is all,
 
     F(w) = c int_0^w y sin(y/2) e^{-y^2/2v} dy = c v [1/2 int_0^w cos(y/2) e^{-y^2/2v} dy - sin(w/2) e^{-w^2/2v}]
 
@@ -22,7 +22,7 @@ moments of the normal law,
 
     v^{1/2} sum_j (-v/4)^j/(2j)! M_j(w/v^{1/2}),  M_0 = int_0^z e^{-s^2/2} ds,  M_j = (2j - 1) M_{j-1} - z^{2j-1} e^{-z^2/2}.
 
-F is inverted by Newton's steps in a bracket, to rounding.
+With the terms of each sin(l w) together, F = w/pi + sum_l b_l sin(l w).  It is inverted to rounding (`angle_draws`).
 """
 
 from math import log, pi
@@ -30,6 +30,7 @@ from math import log, pi
 import torch
 from torch import Tensor
 
+from unnoise.angle_draws import FADED, inverted, waves_needed
 from unnoise.checks import may_read
 from unnoise.heat_laws import SMALLEST, HeatLaw
 from unnoise.laws import Law
@@ -41,10 +42,8 @@ from unnoise.sphere_laws import rule
 SWITCH = 1.0  # the variance from which waves are used
 TERMS = 11  # waves of a density
 ALONE = 0.11  # the variance below which one image is the whole distribution function
-WAVES, MOMENTS = 26, 7  # of a distribution function, above and below
+MOMENTS = 7  # of a distribution function below
 REACH = 10.5  # standard deviations of the angle that count
-STEPS = 60  # of an inversion, at most
-ROUNDING = 1e-14  # of a distribution function: where a draw has come to rest
 NODES = 96  # of an integral over the angle
 
 
@@ -103,18 +102,17 @@ def share_below(w: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _share_by_waves(w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    c, fade = torch.cos(w), torch.exp(-v)
-    sine, before, cosine, last = torch.sin(w), torch.zeros_like(w), c, torch.ones_like(w)
-    first, share, slope = w, torch.zeros_like(w), torch.zeros_like(w)
-    weight, power = torch.ones_like(v), torch.ones_like(v)
-    for n in range(WAVES):
-        second = sine / (n + 1)
-        share = share + (2 * n + 1) * weight * (first - second)
-        slope = slope + (2 * n + 1) * weight * (last - cosine)
-        before, sine, first = sine, 2 * c * sine - before, second
-        last, cosine = cosine, 2 * c * cosine - last
-        power = power * fade  # e^{-(n + 1) v}, of which the weights e^{-n (n + 1) v/2} are products
-        weight = weight * power
+    twice, fade = 2 * torch.cos(w), torch.exp(-v)
+    before, sine, last, cosine = torch.zeros_like(w), torch.sin(w), torch.ones_like(w), 0.5 * twice
+    share, slope, held, power = w, torch.ones_like(w), torch.ones_like(v), torch.ones_like(v)
+    for n in range(1, waves_needed(v, ALONE)):
+        power = power * fade  # e^{-n v}, of which the weights e^{-n (n + 1) v/2} are products
+        following = ((2 * n + 1) / (2 * n - 1)) * (held * power)  # (2 n + 1) times the weight
+        amplitude = torch.where(n * n * v < FADED, following - held, 0.0)
+        share, slope = share + (1 / n) * (amplitude * sine), slope + amplitude * cosine
+        before, sine = sine, twice * sine - before
+        last, cosine = cosine, twice * cosine - last
+        held = following
     return share / pi, slope / pi
 
 
@@ -138,18 +136,10 @@ def furthest(variance: Tensor) -> Tensor:
 def draw_angle(u: Tensor, variance: Tensor) -> Tensor:
     """The angle with F(w) = u.  The start is where the law at 0, F = f_v(0) w^3/(6 pi), would have it."""
     v = variance.double().clamp_min(SMALLEST)
-    low, high = torch.zeros_like(u), furthest(v)
+    high = furthest(v)
     peak = log_heat(torch.zeros_like(v), v).exp()
-    w = torch.minimum((6 * pi * u / peak).clamp_min(1e-300) ** (1 / 3), 0.99 * high)
-    for _ in range(STEPS):
-        share, slope = share_below(w, v)
-        gap = share - u
-        low, high = torch.where(gap < 0, w, low), torch.where(gap < 0, high, w)
-        step = torch.where(gap.abs() <= ROUNDING, w, w - gap / slope.clamp_min(1e-300))
-        w = torch.where((step >= low) & (step <= high), step, 0.5 * (low + high))
-        if may_read(u) and bool((gap.abs() <= ROUNDING).all()):
-            break
-    return w
+    start = torch.minimum((6 * pi * u / peak).clamp_min(1e-300) ** (1 / 3), 0.99 * high)
+    return inverted(u, v, start, high, share_below)
 
 
 class RotationLaw(HeatLaw):

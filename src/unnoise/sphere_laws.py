@@ -14,16 +14,9 @@ has full relative precision however far in the tail.  The integral has a root at
 it is sqrt(2) e^{-w^2/2v} int_0^S e^{-s^2/2v} R(f)/sqrt(A) ds, R(f) the images over the first of them: smooth, and by Gauss's
 nodes on the part that counts.  Slopes in w are the derivatives of these very sums.
 
-**Draws.**  The angle has the density |S^{d-1}| sin^{d-1} w h_v(w), the direction is uniform.  For d = 2 both forms of h_v
-are integrated in w under their sums, by int_w^f sin(w')/sqrt(cos w' - cos f) dw' = 2 sqrt(cos w - cos f):
-
-    P(angle > w) = (1 + c)/2 + 1/2 sum_{l>0} e^{-l (l + 1) v/2} (P_{l+1} - P_{l-1})(c),      c = cos w
-                 = 4 pi e^{v/8} (2 pi v)^{-3/2} e^{-w^2/2v} int_0^S s^2 e^{-s^2/2v} R(f) sqrt(A) ds
-
-and w is found by Newton's rule: of the first in c, from v = 1/2 on, where it has all that counts in a draw; below that
-in w^2/2v, in which the logarithm of the second is all but linear.  For other d the distribution function is summed by
-Simpson's rule on 128 intervals of the part that counts, and inverted by a cubic in the one that u falls into: right to 1e-6
-of probability.
+**Draws.**  The angle has the density |S^{d-1}| sin^{d-1} w h_v(w), and the direction is uniform.  On the globe its
+distribution function is inverted (`angle_draws`).  For d = 1 and 3 it is summed by Simpson's rule on 128 intervals of the
+part that counts, and inverted by a cubic in the one that u falls into: right to 1e-6 of probability.
 """
 
 from functools import cache
@@ -33,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unnoise.angle_draws import inverted, share_on_globe
 from unnoise.checks import may_read
 from unnoise.heat_laws import SMALLEST, HeatLaw, log_wrapped
 from unnoise.laws import Law
@@ -43,10 +37,8 @@ SWITCH = 1.0  # the variance from which waves are used
 TERMS = 11  # waves: those left out are e^-66 and less
 REACH = 8.7  # standard deviations of the angle that count
 MOST = 3  # the largest dimension whose kernel is known here
-NODES, FEWER = 48, 20  # of the integral, where digits count and where draws do
+NODES = 48  # of the integral
 HELD = 2**13  # angles that are worked out at once: their images stay in the cache
-STEPS = 5  # of Newton's rule: the share below what is drawn is right to 1e-9
-DRAWN = 0.5  # the variance from which draws go by waves
 CELLS = 64  # of a distribution function, two intervals each
 TINY = 1e-12  # angles closer than this to 0 or pi count as this
 
@@ -74,22 +66,22 @@ def angle_between(x: Tensor, m: Tensor) -> Tensor:
     return 2 * torch.atan2(apart.clamp_min(TINY**2).sqrt(), together.clamp_min(TINY**2).sqrt())
 
 
-def log_heat(w: Tensor, variance: Tensor, d: int, nodes: int = NODES) -> Tensor:
+def log_heat(w: Tensor, variance: Tensor, d: int) -> Tensor:
     """log h_v, float64, entry by entry; differentiable in both."""
     w, variance = torch.broadcast_tensors(w.double(), variance.double())
     if d == 1:
         return log_wrapped(w, variance)
     parts = zip(w.reshape(-1).split(HELD), variance.reshape(-1).split(HELD), strict=True)
-    return torch.cat([_either(some, v, d, nodes) for some, v in parts]).reshape(w.shape)
+    return torch.cat([_either(some, v, d) for some, v in parts]).reshape(w.shape)
 
 
-def _either(w: Tensor, v: Tensor, d: int, nodes: int) -> Tensor:
+def _either(w: Tensor, v: Tensor, d: int) -> Tensor:
     """By waves or images; only one of them is worked out where one will do and that can be told."""
     waves = _waves(w, v.clamp_min(SWITCH), d).log() - log_volume(d)
     if may_read(v) and bool((v >= SWITCH).all()):
         return waves
     few = v.clamp(SMALLEST, SWITCH)
-    return torch.where(v < SWITCH, _images_2(w, few, nodes) if d == 2 else _images_3(w, few), waves)
+    return torch.where(v < SWITCH, _images_2(w, few) if d == 2 else _images_3(w, few), waves)
 
 
 def _waves(w: Tensor, v: Tensor, d: int) -> Tensor:
@@ -113,29 +105,19 @@ def _images_3(w: Tensor, v: Tensor) -> Tensor:
     return v / 2 - log(2 * pi) - 1.5 * v.log() - 0.5 * log(2 * pi) - w.square() / (2 * v) + total.log()
 
 
-def _images_2(w: Tensor, v: Tensor, nodes: int) -> Tensor:
+def _images_2(w: Tensor, v: Tensor) -> Tensor:
     w = w.clamp(TINY, pi - 1e-9)
-    _, root, weight = _ways_2(w, v, nodes, range(-2, 2))
-    return _peak_2(v) - w.square() / (2 * v) + (weight / root).sum(-1).log()
-
-
-def _ways_2(w: Tensor, v: Tensor, nodes: int, images: range) -> tuple[Tensor, Tensor, Tensor]:
-    """The nodes s, sqrt(A) there, and weights: those of the rule by e^{-s^2/2v} R(f)."""
-    place, weight = rule(nodes, w)
-    end = torch.minimum((pi**2 - w.square()).sqrt(), REACH * v.sqrt()).unsqueeze(-1)
+    place, weight = rule(NODES, w)
+    end = torch.minimum((pi**2 - w.square()).sqrt(), REACH * v.sqrt())
     w_, v_ = w.unsqueeze(-1), v.unsqueeze(-1)
-    s = end * place
+    s = end.unsqueeze(-1) * place
     f = (w_.square() + s.square()).sqrt()
-    root = (_sinc((f + w_) / 2) * _sinc(s.square() / (2 * (f + w_)))).sqrt()
+    inner = torch.exp(-s.square() / (2 * v_)) / (_sinc((f + w_) / 2) * _sinc(s.square() / (2 * (f + w_)))).sqrt()
     ratio = sum(
-        (-1) ** k * (1 + 2 * pi * k / f) * torch.exp(-2 * pi * k * (f + pi * k) / v_) for k in images
+        (-1) ** k * (1 + 2 * pi * k / f) * torch.exp(-2 * pi * k * (f + pi * k) / v_) for k in range(-2, 2)
     )  # of all images to the first
-    return s, root, end * weight * torch.exp(-s.square() / (2 * v_)) * ratio
-
-
-def _peak_2(v: Tensor) -> Tensor:
-    """log of what stands before the integral of the kernel."""
-    return log(2) - 1.5 * log(2 * pi) - 1.5 * v.log() + v / 8
+    total = end * (weight * inner * ratio).sum(-1)
+    return log(2) - 1.5 * log(2 * pi) - 1.5 * v.log() + v / 8 - w.square() / (2 * v) + total.log()
 
 
 def _sinc(z: Tensor) -> Tensor:
@@ -152,10 +134,10 @@ def heat_slope(w: Tensor, variance: Tensor, d: int) -> Tensor:
     return slope if again else slope.detach()
 
 
-def log_angle_density(w: Tensor, variance: Tensor, d: int, nodes: int = NODES) -> Tensor:
+def log_angle_density(w: Tensor, variance: Tensor, d: int) -> Tensor:
     """Of the angle itself: log(|S^{d-1}| sin^{d-1} w h_v(w))."""
     ring = log_volume(d - 1) + (d - 1) * torch.sin(w).clamp_min(1e-300).log()
-    return ring + log_heat(w, variance, d, nodes)
+    return ring + log_heat(w, variance, d)
 
 
 def furthest(variance: Tensor, d: int) -> Tensor:
@@ -165,63 +147,18 @@ def furthest(variance: Tensor, d: int) -> Tensor:
 
 def draw_angle(u: Tensor, variance: Tensor, d: int) -> Tensor:
     """The angle below which the share u of h_v lies."""
-    return _quantile_2(u, variance) if d == 2 else _quantile(u, variance, d)
+    if d != 2:
+        return _drawn_by_cells(u, variance, d)
+    v = variance.clamp_min(SMALLEST)
+    high = furthest(v, d)
+    start = torch.minimum((-2 * v * torch.log1p(-u)).sqrt(), 0.9 * high)  # as in a plane
+    return inverted(u, v, start, high, share_on_globe)
 
 
-def _quantile_2(u: Tensor, variance: Tensor) -> Tensor:
-    u, v = torch.broadcast_tensors(u.double(), variance.double())
-    u, near, wide = u.clamp_max(1 - 2**-53), v < DRAWN, v.clamp_min(DRAWN)
-    if not may_read(v):
-        return torch.where(near, _by_images(u, v.clamp(SMALLEST, DRAWN)), _by_waves(u, wide))
-    w = torch.empty_like(u)
-    w[near], w[~near] = _by_images(u[near], v[near].clamp_min(SMALLEST)), _by_waves(u[~near], wide[~near])
-    return w
-
-
-def _by_waves(u: Tensor, v: Tensor) -> Tensor:
-    """Newton's rule in c for P(angle > w) = 1 - u, from the law as e^{k c} that has about the same mean of c."""
-    mean = torch.exp(-v)
-    k = mean * (3 - mean.square()) / (1 - mean.square())
-    low, high, c = -torch.ones_like(u), torch.ones_like(u), 1 + torch.log1p(u * torch.expm1(-2 * k)) / k
-    for _ in range(STEPS + 1):
-        before, now, beyond, density = torch.ones_like(c), c, (1 + c) / 2, torch.full_like(c, 0.5)
-        for n in range(1, TERMS):
-            fade = 0.5 * torch.exp(-n * (n + 1) * v / 2)
-            after = ((2 * n + 1) * c * now - n * before) / (n + 1)
-            beyond, density = beyond + fade * (after - before), density + (2 * n + 1) * fade * now
-            before, now = now, after
-        low, high, c = _newton(low, high, c, beyond - (1 - u), density)
-    return torch.acos(c.clamp(-1, 1))
-
-
-def _by_images(u: Tensor, v: Tensor) -> Tensor:
-    """Newton's rule in y = w^2/2v for log P(angle > w) = log(1 - u), from that of the plane, y = -log(1 - u)."""
-    if len(u) > (held := HELD // FEWER):
-        return torch.cat([_by_images(a, b) for a, b in zip(u.split(held), v.split(held), strict=True)])
-    wanted = torch.log1p(-u)
-    low, high = torch.zeros_like(u), pi**2 / (2 * v)
-    y = torch.minimum(-wanted, 0.98 * high)
-    for _ in range(STEPS):
-        w = (2 * v * y).sqrt().clamp(TINY, pi - 1e-9)
-        s, root, weight = _ways_2(w, v, FEWER, range(-1, 1))
-        density, beyond = (weight / root).sum(-1), (weight * root * s.square()).sum(-1)
-        over = wanted - (log(2 * pi) + _peak_2(v) - y + beyond.log())
-        low, high, y = _newton(low, high, y, over, v * torch.sin(w) / w * density / beyond)
-    return (2 * v * y).sqrt().clamp_max(pi)
-
-
-def _newton(low: Tensor, high: Tensor, z: Tensor, over: Tensor, slope: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What is known of the root of an increasing function after its value and slope at z, and where to look next: half-way
-    where the tangent leads out of that."""
-    low, high = torch.where(over < 0, z, low), torch.where(over > 0, z, high)
-    new = z - over / slope
-    return low, high, torch.where((new >= low) & (new <= high), new, (low + high) / 2)
-
-
-def _quantile(u: Tensor, variance: Tensor, d: int) -> Tensor:
+def _drawn_by_cells(u: Tensor, variance: Tensor, d: int) -> Tensor:
     end = furthest(variance, d).unsqueeze(-1)
     grid = torch.linspace(0, 1, 2 * CELLS + 1, dtype=torch.float64, device=u.device)
-    density = log_angle_density(end * grid, variance.unsqueeze(-1), d, FEWER).exp()
+    density = log_angle_density(end * grid, variance.unsqueeze(-1), d).exp()
     density = torch.where(density.isfinite(), density, 0.0)
     left, middle, right = density[..., :-1:2], density[..., 1::2], density[..., 2::2]
     width = end / CELLS

@@ -66,6 +66,13 @@ def test_number_sampling():
     assert all(0 < row["us"] < 2000 for row in found if row["path"] == "host") and len(found) == 8
 
 
+def test_closed_spaces():
+    found = json.loads(printed("closed_spaces.py", "--rows=2000", "--steps=3", "--threads=1", "--json"))
+    assert len(found["draws"]) >= 6 and all(row["a second of one core"] > 0 for row in found["draws"])
+    for row in found["steps"]:
+        assert row["ratio"] == pytest.approx(row["torus, ms"] / row["numbers, ms"])
+
+
 def test_step_times():
     found = json.loads(printed("step_times.py", "--device=cpu", "--steps=2", "--sizes", "tiny"))
     assert set(found) == {"perceptron", "numbers tiny", "masking tiny", "uniform tiny"}

@@ -94,6 +94,15 @@ def test_the_prior_is_counted():
     assert float(PROCESS.prior_kl(x0[:, :1]).max()) < 1e-8
 
 
+def test_a_fixed_schedules_information_is_remembered_and_a_learned_ones_is_not():
+    x = rows(0.1, 3.0)
+    process = un.WrappedNormal((1,), un.schedules.VE(0.01, 1.5))
+    first = process.information(1.0, x)
+    assert torch.equal(first, process.information(1.0, x)) and torch.equal(first, process.prior_kl(x, torch.ones(2)))
+    process.schedule = un.schedules.VE(0.01, 1.0)
+    assert float(process.information(1.0, x)[0]) > 2 * float(first[0])
+
+
 def test_float32_states_stay_float32():
     x0 = torch.tensor([[0.3], [3.1]])
     law = PROCESS.marginal(x0, 0.5)

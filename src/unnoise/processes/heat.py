@@ -30,7 +30,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from unnoise.checks import as_times, ordered
+from unnoise.checks import as_times, may_read, ordered
 from unnoise.generators import Local
 from unnoise.heat_laws import NARROW, SMALLEST, TURN, AngleBridge, HeatLaw, UniformAngles, WrappedLaw, wrap
 from unnoise.laws import Law, sum_coordinates
@@ -59,6 +59,7 @@ class HeatProcess(Process):
         super().__init__()
         self.space = self.state_space = space
         self.schedule = valid_schedule(schedule, default)
+        self._known: dict[tuple[Schedule, float], float] = {}  # what `information` has worked out
         self._check_schedule()
         self.cutoff = 0.0 if float(self.schedule.sigma(0.0).detach().min()) > 0 else 1e-4
 
@@ -115,8 +116,14 @@ class HeatProcess(Process):
         return self.uniform(torch.zeros(rows, *self.space.shape, dtype=dtype, device=device))
 
     def information(self, t: float, x: Tensor) -> Float[Tensor, "batch"]:
-        """KL(q(x_t | x_0) || uniform) at one time for all rows: worked out once."""
-        return self.law(x[:1], self.variance(t, x[:1])).information().expand(len(x))
+        """KL(q(x_t | x_0) || uniform) at one time for all rows: worked out once, and kept where the schedule is fixed."""
+        fixed = next(iter((*self.schedule.parameters(), *self.schedule.buffers())), None) is None
+        if not fixed or not may_read(x):
+            return self.law(x[:1], self.variance(t, x[:1])).information().expand(len(x))
+        key = (self.schedule, t)
+        if key not in self._known:
+            self._known[key] = float(self.law(x[:1], self.variance(t, x[:1])).information())
+        return torch.full((len(x),), self._known[key], dtype=torch.float64)
 
     def prior_kl(self, x0: Tree, t: Clock = 1.0) -> Tensor:
         x0 = self.space.check(x0, "x0")

@@ -3,6 +3,7 @@
     tangent(v, x)    the part of v that is tangent to the space at x
     carry(x, v)      where the straightest way from x in the direction v ends, after the length of v
     gradient(s, x)   the tangent vector of steepest ascent of a function with the ordinary derivatives s
+    towards(x, y)    the shortest vector with carry(x, v) = y;   log_stretch of volumes along it
     log_volume       of the whole space, for the uniform law
     nodes(count)     points and weights of a rule for integrals over the space
 
@@ -14,6 +15,7 @@ from abc import abstractmethod
 
 from torch import Tensor
 
+from unnoise.noise import NoiseSource
 from unnoise.shapes import AnyState, Float
 from unnoise.spaces.base import Space
 
@@ -45,6 +47,23 @@ class Manifold(Space):
     @abstractmethod
     def carry(self, x: Tensor, v: Tensor) -> Tensor:
         """The point that is reached from x along the geodesic with the tangent vector v."""
+
+    # of a small step's density (`geodesic_step`)
+
+    def towards(self, x: Tensor, y: Tensor) -> Tensor:
+        """The shortest tangent vector v with carry(x, v) = y."""
+        raise self.unanswered("towards(x, y)", "the shortest way from x to y, for densities of steps")
+
+    def log_stretch(self, length: Tensor) -> Tensor:
+        """log of the volume that a unit of the tangent plane at x is carried to, at this distance."""
+        raise self.unanswered("log_stretch(length)", "how `carry` stretches volumes, for densities of steps")
+
+    def square_length(self, v: Tensor) -> Float[Tensor, "batch"]:
+        return v.square().flatten(1).sum(1)
+
+    def tangent_normal(self, x: Tensor, noise: NoiseSource) -> Tensor:
+        """A standard normal vector of the tangent plane."""
+        return self.tangent(noise.normal(tuple(x.shape[1:]), x.dtype), x)
 
     def nodes(self, count: int) -> tuple[Tensor, Float[Tensor, "nodes"]]:
         """Points [nodes, *shape] and weights, float64, of a rule with `count` nodes to each direction."""

@@ -18,15 +18,18 @@ mass is 1.
 A step goes by x exp(hat(a)), a = h b + sqrt(h g^2) z with z normal in three dimensions: it stays in the space.
 """
 
+from math import log
+
 import torch
 from torch import Tensor
 
 from unnoise.checks import unread
 from unnoise.noise import NoiseSource
-from unnoise.rotation_matrices import exponential, from_quaternions, hat, identity, nearest, to_quaternions, vee
+from unnoise.rotation_matrices import angle_of, exponential, from_quaternions, hat, identity, nearest, to_quaternions, vee
 from unnoise.shapes import AnyState, Float
 from unnoise.spaces.base import ArraySpace, Field, Frozen, Function
 from unnoise.spaces.euclidean import differentiable, diffusions_differ, drift_divergence
+from unnoise.spaces.geodesic_step import SMALLEST, GeodesicStep
 from unnoise.spaces.local import Local
 from unnoise.spaces.manifold import Manifold
 from unnoise.sphere_laws import rule
@@ -157,9 +160,27 @@ class Rotations(ArraySpace, Manifold):
         return {"drift": drift, "diffusion": diffusion.expand(len(x), 1, 1)}
 
     def move(self, frozen: Frozen, local: Local, x: Tensor, h: Tensor, noise: NoiseSource) -> Tensor:
-        z = hat(noise.normal((3,), x.dtype))
-        step = (h * frozen["drift"]).to(x.dtype) + (h * frozen["diffusion"]).sqrt().to(x.dtype) * (x @ z)
+        z = self.tangent_normal(x, noise)
+        step = (h * frozen["drift"]).to(x.dtype) + (h * frozen["diffusion"]).sqrt().to(x.dtype) * z
         return self.carry(x, step)
+
+    def step_law(self, local: Local, x: Tensor, h: Tensor) -> GeodesicStep:
+        frozen = self.freeze(local, x)
+        return GeodesicStep(self, x, (h * frozen["drift"]).to(x.dtype), h * frozen["diffusion"].reshape(-1))
+
+    def towards(self, x: Tensor, y: Tensor) -> Tensor:
+        between = x.mT @ y
+        return x @ hat(vee(between) / torch.sinc(angle_of(between) / torch.pi).unsqueeze(-1))
+
+    def log_stretch(self, length: Tensor) -> Tensor:
+        """Of the uniform law's mass 1: all rotations have the volume 8 pi^2."""
+        return 2 * torch.sinc(length / (2 * torch.pi)).abs().clamp_min(SMALLEST).log() - log(8 * torch.pi**2)
+
+    def square_length(self, v: Tensor) -> Float[Tensor, "batch"]:
+        return 0.5 * super().square_length(v)
+
+    def tangent_normal(self, x: Tensor, noise: NoiseSource) -> Tensor:
+        return x @ hat(noise.normal((3,), x.dtype))
 
     def divergence(self, true: Local, model: Local, x: Tensor) -> Float[Tensor, "batch"]:
         """Half of what the entries say: the length of x hat(a) is |a|."""

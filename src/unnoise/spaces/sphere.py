@@ -25,19 +25,19 @@ import torch
 from torch import Tensor
 
 from unnoise.checks import unread
-from unnoise.laws import Law, sum_coordinates
+from unnoise.laws import sum_coordinates
 from unnoise.noise import NoiseSource
 from unnoise.shapes import AnyState, Float
 from unnoise.spaces.base import ArraySpace, Field, Frozen, Function
 from unnoise.spaces.euclidean import differentiable, diffusions_differ, drift_divergence
+from unnoise.spaces.geodesic_step import GeodesicStep
 from unnoise.spaces.local import Local
 from unnoise.spaces.manifold import Manifold
-from unnoise.sphere_laws import log_volume
+from unnoise.sphere_laws import angle_between, log_volume
 
 NO_JUMPS = "a sphere has no neighbours, and no jumps are known on it"
 ROUNDING = 1e-4  # by which the length of a vector in single precision may differ from 1
 SMALLEST = 1e-30
-WINDINGS = 3  # ways round, of a step
 
 
 class Sphere(ArraySpace, Manifold):
@@ -162,9 +162,16 @@ class Sphere(ArraySpace, Manifold):
         step = (h * frozen["drift"]).to(x.dtype) + (h * frozen["diffusion"]).sqrt().to(x.dtype) * z
         return self.carry(x, self.tangent(step, x))
 
-    def step_law(self, local: Local, x: Tensor, h: Tensor) -> "GeodesicStep":
+    def step_law(self, local: Local, x: Tensor, h: Tensor) -> GeodesicStep:
         frozen = self.freeze(local, x)
-        return GeodesicStep(self, x, self.tangent(h * frozen["drift"], x), h * frozen["diffusion"])
+        return GeodesicStep(self, x, (h * frozen["drift"]).to(x.dtype), h * frozen["diffusion"][:, 0])
+
+    def towards(self, x: Tensor, y: Tensor) -> Tensor:
+        w = angle_between(y, x).unsqueeze(-1)
+        return self.tangent(y, x) / torch.sinc(w / pi)
+
+    def log_stretch(self, length: Tensor) -> Tensor:
+        return (self.d - 1) * torch.sinc(length / pi).abs().clamp_min(SMALLEST).log()
 
     def divergence(self, true: Local, model: Local, x: Tensor) -> Float[Tensor, "batch"]:
         for local in (true, model):
@@ -219,36 +226,3 @@ class Sphere(ArraySpace, Manifold):
 
     def __repr__(self) -> str:
         return f"Sphere({self.d})"
-
-
-class GeodesicStep(Law):
-    """Where the geodesic from x leads along v, normal in the tangent plane with a mean and a variance [batch, 1].
-
-    The sphere is reached from the plane many times over: at the angle w from x, in the direction u, by v = (w + 2 pi k) u,
-    also the long way round (k < 0).  There an area of the plane is |r/sin r|^(d-1) times that of the sphere, r = w + 2 pi k:
-
-        q(y) = sum_k N(r_k u; mean, variance) |r_k/sin r_k|^(d-1).
-    """
-
-    def __init__(self, sphere: Sphere, x: Tensor, mean: Tensor, variance: Tensor):
-        self.sphere, self.x, self.mean, self.variance = sphere, x, mean, variance
-
-    def draw(self, noise: NoiseSource) -> Tensor:
-        step = self.mean + self.variance.sqrt() * noise.normal(tuple(self.x.shape[1:]), self.x.dtype)
-        return self.sphere.carry(self.x, self.sphere.tangent(step, self.x))
-
-    def log_prob(self, y: Tensor) -> Float[Tensor, "batch"]:
-        d, variance = self.sphere.d, self.variance.double()
-        x, mean, y = self.x.double(), self.mean.double(), y.double()
-        across = self.sphere.tangent(y, x)
-        sine = across.norm(dim=-1, keepdim=True).clamp_min(SMALLEST)
-        angle = torch.atan2(sine, (x * y).sum(-1, keepdim=True))
-        r = angle + 2 * pi * torch.arange(-WINDINGS, WINDINGS + 1, dtype=torch.float64, device=x.device)
-        lean = (across / sine * mean).sum(-1, keepdim=True)
-        squares = (r - lean).square() + ((mean * mean).sum(-1, keepdim=True) - lean.square()).clamp_min(0)
-        stretch = (r.abs() / sine).log().where(r != angle, -torch.sinc(angle / pi).clamp_min(SMALLEST).log())
-        log_density = -0.5 * squares / variance - 0.5 * d * (2 * pi * variance).log() + (d - 1) * stretch
-        return log_density.logsumexp(-1)
-
-    def kl(self, other: Law) -> Float[Tensor, "batch"]:
-        raise TypeError("the divergence of two geodesic steps has no closed form: take it along paths")

@@ -48,7 +48,7 @@ class Torus(Euclidean, Manifold):
         if local.covariance is not None:
             raise TypeError(f"noise with the covariance {local.covariance}: the law of a step on {self} is of single angles")
         frozen = self.freeze(local, x)
-        return WrappedLaw(wrap(x + h * frozen["drift"]), h * frozen["diffusion"])
+        return WrappedLaw(wrap(x + (h * frozen["drift"]).to(x.dtype)), (h * frozen["diffusion"]).expand(x.shape))
 
     def along(self, slope: Tensor, law: Law, x: Tensor, y: Tensor) -> Float[Tensor, "batch"]:
         """slope . (y - E y), the shorter way around: as likely one way as the other."""
