@@ -1,7 +1,7 @@
 """Densities along the probability flow of closed spaces, with the term of volume, against oracles.
 
-With the prior that the oracle has at t = 1 the flow's density is the oracle's at the cut-off, to the solver's tolerance.  The
-uniform prior, of which samples begin, is off by the slowest wave, 2 e^{-v/2} = 8e-5 at the default v = 4.5^2.
+With the prior that the oracle has at t = 1 the flow's density is the oracle's at the cut-off, to the solver's tolerance.
+The uniform prior, of which samples begin, is off by the slowest wave, 2 e^{-v/2} = 8e-5 at the default v = 4.5^2.
 """
 
 import pytest
@@ -40,7 +40,7 @@ def test_the_flows_density_is_the_oracles(name):
 
 @pytest.mark.parametrize("name", SPACES)
 def test_without_the_volume_it_is_no_density(name, monkeypatch):
-    """The mutants: no divergence of the flow at all; and on spheres one with the radius, u + x, which has d + 1 more of it."""
+    """The mutants: no divergence of the flow at all; and on spheres one with the radius's, u + x/2."""
     truth = oracle(name)
     x = truth.draw(un.NoiseSource(0, 3))
     wanted = truth.log_marginal(x, 0.0)
