@@ -40,7 +40,7 @@ def test_the_flows_density_is_the_oracles(name):
 
 @pytest.mark.parametrize("name", SPACES)
 def test_without_the_volume_it_is_no_density(name, monkeypatch):
-    """The mutants: no divergence of the flow at all; on spheres one with the radius, u + x, which has d + 1 more of it."""
+    """The mutants: no divergence of the flow at all; and on spheres one with the radius's, u + x/2."""
     truth = oracle(name)
     x = truth.draw(un.NoiseSource(0, 3))
     wanted = truth.log_marginal(x, 0.0)

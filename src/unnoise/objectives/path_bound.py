@@ -32,7 +32,7 @@ from unnoise.processes import Process, Simulated
 from unnoise.processes.simulated_checks import checked_surprise, refuse_still
 from unnoise.shapes import AnyState, Float, Int, Tree
 from unnoise.spaces import Space
-from unnoise.tree import batch_size, first_leaf, map_leaves
+from unnoise.tree import batch_size, first_leaf, map_leaves, pick
 
 
 class PathsEnd(Decoder):
@@ -125,4 +125,4 @@ def _told(prediction: Prediction, forward: Law, here: Tree, there: Tree) -> Floa
 def _along(space: Space, slope: Tree, law: Any, x: AnyState, y: AnyState) -> Float[Tensor, "batch"]:
     if not space.leaves:
         return space.along(slope, law, x, y).double()  # type: ignore[arg-type]
-    return torch.stack([_along(s, slope[k], law.leaves[k], x[k], y[k]) for k, s in space.leaves.items()]).sum(0)  # type: ignore[index]
+    return torch.stack([_along(s, pick(slope, (k,)), law.leaves[k], x[k], y[k]) for k, s in space.leaves.items()]).sum(0)

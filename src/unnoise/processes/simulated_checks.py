@@ -19,7 +19,7 @@ from unnoise.laws import Law
 from unnoise.shapes import AnyState, Tree
 from unnoise.spaces import Local, Space
 from unnoise.spaces.local import JumpKernel
-from unnoise.tree import leaves
+from unnoise.tree import leaves, pick
 
 LIMIT = 1e12  # beyond which a path has exploded
 ALIKE = 1e-3  # by which a total rate and the sum over its jumps may differ
@@ -51,7 +51,7 @@ def refuse_data(space: Space, local: Tree[Local], x: AnyState, t: float) -> None
     """Numbers that no process has."""
     if space.leaves:
         for name, leaf in space.leaves.items():
-            refuse_data(leaf, local[name], x[name], t)  # type: ignore[index]
+            refuse_data(leaf, pick(local, (name,)), x[name], t)
         return
     data: Local = local  # type: ignore[assignment]
     at = f"at t = {t:g} the generator"
@@ -91,7 +91,7 @@ def refuse_still(space: Space, local: Tree[Local], t: float) -> None:
     """Numbers that move without noise: a step has no density, and its reverse none either."""
     if space.leaves:
         for name, leaf in space.leaves.items():
-            refuse_still(leaf, local[name], t)  # type: ignore[index]
+            refuse_still(leaf, pick(local, (name,)), t)
         return
     data: Local = local  # type: ignore[assignment]
     if space.reference == "counting measure":
