@@ -133,8 +133,8 @@ def test_the_rate_of_jumps_is_its_integral():
 
 def test_one_network_at_every_weight():
     """Trained at a half, by drawn times: the bound falls at every weight, and samples come from each."""
-    process = un.Superposition((2,), un.schedules.LinearBeta())
-    data = mixture(2).draw(NoiseSource(0, 400)).float()
+    process = un.Superposition((1,), un.schedules.LinearBeta())
+    data = mixture(1).draw(NoiseSource(0, 400)).float()
     network = un.networks.default_network(process, "tiny", seed=0)
     denoiser, test = un.Denoiser(network, process), data[:64]
 
