@@ -40,13 +40,17 @@ def case(name, **options):
     return bounds(denoiser, torch.zeros(ROWS, 1, dtype=torch.int64)), float(exact)
 
 
+def slow(*case):
+    return pytest.param(*case, marks=pytest.mark.conformance)
+
+
 @pytest.mark.parametrize(
     ("name", "visits", "options", "lower"),
     [
         ("ornstein", 4, {"control": True}, 10),  # measured: 14.9
         ("birth-death", 4, {"control": True}, 5),  # 6.2
-        ("ornstein", STEPS, {"antithetic": True}, 2.5),  # 3.0: more than the two paths' own 2
-        ("birth-death", STEPS, {"antithetic": True}, 3),  # 4.4
+        slow("ornstein", STEPS, {"antithetic": True}, 2.5),  # 3.0: more than the two paths' own 2
+        slow("birth-death", STEPS, {"antithetic": True}, 3),  # 4.4
         ("ornstein", 4, {"control": True, "antithetic": True}, 20),  # 29.6
     ],
 )
@@ -140,6 +144,7 @@ def test_with_its_marginal_it_is_the_librarys_process(score, dtype):
         torch.testing.assert_close(own.double(), wanted.double(), **close)
 
 
+@pytest.mark.conformance
 def test_its_bound_and_that_of_its_paths_agree():
     """At one data point and 400 steps; the last step of the one is a step of the other."""
     x0, process = torch.tensor([[0.4, -1.1]], dtype=F64).expand(1000, 2), known(steps=400)

@@ -152,7 +152,7 @@ def windy(globe, steps, k=1.5, **options):
     return un.Simulated(space, local, lambda rows: Windy(rows, k, globe), steps, **options)
 
 
-@pytest.mark.parametrize("globe", [False, True])
+@pytest.mark.parametrize("globe", [False, pytest.param(True, marks=pytest.mark.conformance)])
 def test_langevin_on_closed_spaces(globe):
     x0 = torch.tensor([[0.6, 0.0, 0.8]] if globe else [[1.0]], dtype=F64).expand(2000, -1)
     wanted, gaps = -float(Windy(1, 1.5, globe).log_prob(x0[:1])), []
