@@ -154,7 +154,7 @@ class Euclidean(ArraySpace):
                 )
 
     def move(self, frozen: Frozen, local: Local, x: Tensor, h: Tensor, noise: NoiseSource) -> Tensor:
-        start = x if local.jumps is None else local.jumps.first(x, h, noise.at("jump"))
+        start = x if local.jumps is None else local.jumps.leap(x, h, noise.at("jump"))
         z = noise.normal(tuple(x.shape[1:]), x.dtype)
         spread = (h * frozen["diffusion"]).sqrt().to(x.dtype) * z
         step = (h * frozen["drift"]).to(x.dtype)

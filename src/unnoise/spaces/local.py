@@ -64,7 +64,7 @@ class JumpKernel(ABC):
         which = draw_categories(rates.clamp_min(1e-300).log(), noise)
         return y[torch.arange(len(x), device=x.device), which]
 
-    def first(self, x: Tensor, h: Tensor, noise: NoiseSource) -> Tensor:
+    def leap(self, x: Tensor, h: Tensor, noise: NoiseSource) -> Tensor:
         """Where the first jump within a time h leads, or x if there is none; the rates are held at x.
 
         Whether comes before where.
@@ -108,7 +108,7 @@ class ThinnedJumps(JumpKernel):
             log_rate = self.proposals.log_rate(here, there).reshape(len(x), -1)
         return y, self.proposals.total(x).log().unsqueeze(1) - log(self.draws) - log_rate
 
-    def first(self, x, h, noise):
+    def leap(self, x, h, noise):
         speed = exp(self.log_cap) * self.proposals.total(x)
         elapsed, moved = torch.zeros_like(speed), torch.zeros_like(speed, dtype=torch.bool)
         to, i = x, 0
@@ -129,7 +129,7 @@ class ThinnedJumps(JumpKernel):
 
     def draw(self, x, noise):
         """Where a jump leads, whenever it comes."""
-        return self.first(x, torch.tensor(inf, dtype=torch.float64), noise)
+        return self.leap(x, torch.tensor(inf, dtype=torch.float64), noise)
 
 
 def fingerprint(x: Tensor) -> Int[Tensor, "batch"]:
