@@ -77,3 +77,11 @@ def test_step_times():
     found = json.loads(printed("step_times.py", "--device=cpu", "--steps=2", "--sizes", "tiny"))
     assert set(found) == {"perceptron", "numbers tiny", "masking tiny", "uniform tiny"}
     assert 0 < found["perceptron"] < found["masking tiny"]
+
+
+def test_separated_modes():
+    options = ("--updates=3", "--copies=2", "--samples=60", "--only", "pair", "Gaussian", "jump-diffusion", "--json")
+    found = json.loads(printed("separated_modes.py", *options))
+    assert [row["model"] for row in found] == ["Gaussian"] * 6 + ["jump-diffusion"] * 6 + ["data"]
+    assert all(row["energy error"] >= 0 and 0 <= row["modes"] <= 1 for row in found)
+    assert abs(found[-1]["energy"]) < 60 and max(row["energy"] for row in found) > 60  # untrained, and seen to be

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import unnoise as un
-from unnoise.generators import divergence, path_divergence, simulated
+from unnoise.generators import FokkerPlanck, divergence, path_divergence, simulated
 from unnoise.oracles import cloud_mixture
 from unnoise.verify.bounds import prior_mismatch
 from unnoise.verify.wrong import Perturbed
@@ -28,9 +28,10 @@ def total(denoiser, times=20, decoder=None):
 class Turned(un.AnyDenoiser):
     """The exact denoiser, its jumps replaced by what `change` makes of them."""
 
-    def __init__(self, change):
+    def __init__(self, change, exact=None):
         super().__init__()
-        self.process, self.inner, self.change = PROCESS, oracle(), change
+        self.inner, self.change = exact or oracle(), change
+        self.process = self.inner.process
 
     def forward(self, x_t, t, /, **condition):
         prediction = self.inner(x_t, t)
@@ -128,3 +129,42 @@ def test_path_densities_agree_with_the_divergence():
         gaps.append((by_paths.mean - by_rates.mean, by_paths.error))
     (coarse, error), (fine, finer) = gaps
     assert abs(2 * fine - coarse) < 4 * (4 * finer**2 + error**2) ** 0.5, gaps
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("draws", [0, 4])
+def test_the_bound_in_the_plane(draws):
+    """Of a mixture in two dimensions, x_t and time drawn, and the way back of throws by nodes or drawn too: -log q(x_0)
+    within 4 standard errors (a false alarm in 6e-5 each); with its ratio upside down it is not."""
+    process = un.JumpDiffusion((2,), un.schedules.Cosine(), jumps=1.0, scale=1.5, draws=draws)  # alpha_1 = 0: no mismatch
+    means = torch.tensor([[-1.0, 0.5], [1.0, 0.0]]).double()
+    exact = cloud_mixture(process, WEIGHTS, means, VARIANCES)
+    rows = 60_000 if draws else 2_000
+    x0 = torch.tensor([[-0.6, 0.2]]).double().expand(rows, 2)
+
+    def gap(denoiser):
+        options = {"times": un.Importance(), "cutoff": 0.05, "decoder": exact.decoder, "seed": 4}
+        total = un.bound(denoiser, x0, **options).total
+        return float((total.mean() + exact.log_prob(x0[:1])) / (total.std() / rows**0.5))
+
+    assert abs(gap(exact)) < 4
+    if draws:
+        assert gap(Turned(UpsideDown, exact)) > 4
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("scale", [0.0, 0.5])
+def test_bounds_are_above_the_density_of_the_models_own_law(scale):
+    """The reverse process of a network solved on a grid with its jumps, and decoded: -log p(x_0) is never above the bound,
+    and is the bound where the network is exact (0.005 for the grid)."""
+    model, eps = Perturbed(oracle(), scale, 3), 0.2
+    x0, decoder = torch.tensor([[-3.0], [-2.0], [-0.5], [0.8], [1.5]]).double(), oracle().decoder
+    grid = FokkerPlanck(lambda t: un.Generator(PROCESS.space, lambda y: model(y, float(t)).local()), [-9.0], [9.0], [120])
+    start = grid.law_of(lambda y: PROCESS.prior(len(y), torch.float64).log_prob(y))
+    law, points = grid.solve(start, 1.0, eps, 60), grid.points
+    given = [decoder.log_prob(PROCESS, model(points, eps), x.expand(len(points), 1), points, eps) for x in x0]
+    exact = -torch.stack([(log_p.exp() * law).sum() for log_p in given]).log()
+    with torch.no_grad():
+        ours = un.bound(model, x0, exact=True, times=un.Quadrature(12), cutoff=eps, decoder=decoder).total
+    gap = ours - exact
+    assert float(gap.min()) > -0.005 and (float(gap.max()) < 0.005 if scale == 0 else float(gap.max()) > 0.03), gap

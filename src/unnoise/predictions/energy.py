@@ -7,6 +7,7 @@ The marginal is not normalised and need not be: a reverse process asks for diffe
     numbers      the score            grad_x E, and on closed spaces its tangent part
     categories   the ratios           log q_t(y)/q_t(x_t) = E(y, t) - E(x_t, t),   y another category in one coordinate
     counts       the same             at x_t - 1 and x_t + 1
+    numbers that are thrown           the score, and E(y) - E(x_t) wherever a throw leads
 
 and from there everything is as for `Score`, `Ratio` and `CountRatio`.  On a product one energy of the joint state gives
 every leaf its own.  What a network says as an energy is consistent by construction: the score is a gradient field, and
@@ -42,9 +43,10 @@ from unnoise.predictions.continuous import Score
 from unnoise.predictions.counts import CountRatio
 from unnoise.predictions.finite import Ratio
 from unnoise.predictions.heat import TangentScore
+from unnoise.predictions.jump_scores import ScoreAndRatio
 from unnoise.predictions.product import ProductPrediction
 from unnoise.predictions.simplex import SimplexScore
-from unnoise.processes import FiniteProcess, Gaussian, HeatProcess, Process, Thinning, WrightFisher
+from unnoise.processes import FiniteProcess, Gaussian, HeatProcess, JumpDiffusion, Process, Thinning, WrightFisher
 from unnoise.shapes import Clock, Float, Tree
 from unnoise.tree import Path, batch_size, map_leaves, pick, replace
 
@@ -88,6 +90,11 @@ def _(process: WrightFisher) -> type[Prediction]:
     return SimplexScore
 
 
+@difference_kind.register(JumpDiffusion)
+def _(process: JumpDiffusion) -> type[Prediction]:
+    return ScoreAndRatio
+
+
 @dataclass
 class EnergyLeaf:
     """What a kind is told of an energy on a leaf."""
@@ -98,6 +105,7 @@ class EnergyLeaf:
     variance: variances.Variance | None
     slope: Tensor | None  # the gradient there; None where the state is no numbers
     ratios: Callable[[Tensor, Tensor, float], Tensor]  # (to, wanted, unknown): E(y) - E(x_t), see `Energy.ratios`
+    change: Callable[[Tensor], Tensor] | None = None  # E(y) - E(x_t) for any states y of the leaf, each row n times over
 
 
 class Energy(Prediction):
@@ -200,7 +208,16 @@ class Energy(Prediction):
         def ratios(to: Tensor, wanted: Tensor, unknown: float) -> Tensor:
             return self.ratios(path, to, wanted, here, unknown)
 
-        return difference_kind(process).of_energy(EnergyLeaf(process, x, t, self.variance, slopes.get(path), ratios))
+        def change(y: Tensor) -> Tensor:
+            return self.change(path, y, here)
+
+        return difference_kind(process).of_energy(EnergyLeaf(process, x, t, self.variance, slopes.get(path), ratios, change))
+
+    def change(self, path: Path, y: Tensor, here: Tensor) -> Float[Tensor, "states"]:
+        """E(y) - E(x_t) where a leaf goes to y, every row of the batch n times, one after another."""
+        row = torch.arange(len(here), device=here.device).repeat_interleave(len(y) // len(here))
+        around = replace(map_leaves(lambda leaf: leaf[row], self.x_t), path, y)
+        return _at_least_single(self.function(around, row)) - here[row]
 
     def ratios(self, path: Path, to: Tensor, wanted: Tensor, here: Tensor, unknown: float) -> Tensor:
         """E(y) - E(x_t) where one coordinate of a leaf goes to each of its wanted destinations: [batch, *shape, size]."""

@@ -31,8 +31,9 @@ from torch import Tensor
 from unnoise.jump_laws import LOG_TWO_PI, IsotropicMixture, graded_nodes, log_normal, poisson_log_weights, squared
 from unnoise.laws import LOG_ZERO, log_of
 from unnoise.noise import NoiseSource
-from unnoise.shapes import Float, Int
+from unnoise.shapes import Float
 from unnoise.spaces import JumpKernel
+from unnoise.spaces.local import fingerprint
 
 REACH = 9.0  # standard deviations of a throw that nodes cover
 CHUNK = 2**19  # numbers held at once while a density is summed over throws
@@ -178,11 +179,3 @@ class ReturnJumps(JumpKernel):
 
     def draw(self, x: Tensor, noise: NoiseSource) -> Tensor:
         return self.law(x).draw(noise)
-
-
-def fingerprint(x: Tensor) -> Int[Tensor, "batch"]:
-    """A whole number for each row, by the bits of its numbers."""
-    code = torch.zeros(len(x), dtype=torch.int64, device=x.device)
-    for column in x.detach().double().reshape(len(x), -1).view(torch.int64).unbind(1):
-        code = code * 1_000_003 + column
-    return code

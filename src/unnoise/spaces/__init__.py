@@ -5,7 +5,7 @@ from unnoise.spaces.counts import Counts
 from unnoise.spaces.euclidean import Euclidean
 from unnoise.spaces.finite import Finite
 from unnoise.spaces.jumping import JumpingSpace
-from unnoise.spaces.local import JumpKernel, Local
+from unnoise.spaces.local import JumpKernel, Local, ThinnedJumps
 from unnoise.spaces.manifold import Manifold
 from unnoise.spaces.phase import PhaseSpace
 from unnoise.spaces.product import ProductSpace, tree_leaves
@@ -32,6 +32,7 @@ __all__ = [
     "Simplex",
     "Space",
     "Sphere",
+    "ThinnedJumps",
     "Torus",
     "tree_leaves",
 ]

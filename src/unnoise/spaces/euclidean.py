@@ -38,7 +38,7 @@ from unnoise.spaces.base import (
     kernel_divergence,
     rows_like,
 )
-from unnoise.spaces.local import JumpKernel, Local, ReversedJumps, TiltedJumps
+from unnoise.spaces.local import Local, ReversedJumps, TiltedJumps
 
 NO_NEIGHBOURS = "numbers have no neighbours; give jumps=, a JumpKernel"
 LARGEST = torch.finfo(torch.float64).max
@@ -155,7 +155,7 @@ class Euclidean(ArraySpace):
                 )
 
     def move(self, frozen: Frozen, local: Local, x: Tensor, h: Tensor, noise: NoiseSource) -> Tensor:
-        start = x if local.jumps is None else jumped(local.jumps, x, h, noise.at("jump"))
+        start = x if local.jumps is None else local.jumps.leap(x, h, noise.at("jump"))
         z = noise.normal(tuple(x.shape[1:]), x.dtype)
         spread = (h * frozen["diffusion"]).sqrt().to(x.dtype) * z
         step = (h * frozen["drift"]).to(x.dtype)
@@ -248,12 +248,6 @@ class JumpThenStep(Law):
         moved = self.still.draw(noise)
         jump = self.jumps[torch.arange(len(which), device=which.device), which]
         return torch.where(rows_like(leaves, moved), moved + jump, moved)
-
-
-def jumped(jumps: JumpKernel, x: Tensor, h: Tensor, noise: NoiseSource) -> Tensor:
-    """x, or where a jump takes it: whether comes before where."""
-    leaves = noise.at("whether").uniform() < -torch.expm1(-(h * jumps.total(x)))
-    return torch.where(rows_like(leaves, x), jumps.draw(x, noise.at("where")), x)
 
 
 def drift_divergence(true: Local, model: Local) -> Float[Tensor, "batch"]:

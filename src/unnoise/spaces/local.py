@@ -18,7 +18,7 @@ On a product the data is a dict of these, one per leaf, and everything adds over
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import inf, log
+from math import exp, inf, log
 
 import torch
 from torch import Tensor
@@ -27,6 +27,8 @@ from unnoise.covariance import Covariance
 from unnoise.laws import LOG_ZERO, draw_categories
 from unnoise.noise import NoiseSource
 from unnoise.shapes import Bool, Float, Int
+
+PROPOSALS = 100_000  # of a thinned jump, after which something is wrong
 
 
 class JumpKernel(ABC):
@@ -61,6 +63,81 @@ class JumpKernel(ABC):
         y, rates = self.rates(x)
         which = draw_categories(rates.clamp_min(1e-300).log(), noise)
         return y[torch.arange(len(x), device=x.device), which]
+
+    def leap(self, x: Tensor, h: Tensor, noise: NoiseSource) -> Tensor:
+        """Where the first jump within a time h leads, or x if there is none; the rates are held at x.
+
+        Whether comes before where.
+        """
+        leaves = noise.at("whether").uniform() < -torch.expm1(-(h * self.total(x)))
+        return torch.where(leaves.reshape(-1, *[1] * (x.ndim - 1)), self.draw(x, noise.at("where")), x)
+
+
+class ThinnedJumps(JumpKernel):
+    """Jumps that are proposed by another kernel and accepted by a rate that depends on the state,
+
+        J(x, y) = P(x, y) min(r(x, y), C).
+
+    Their total rate is an integral that nobody knows, and none is needed to draw them: proposals come at the rate C times
+    that of P, and each is accepted with probability min(r, C)/C until one is.  That is exact at any h while the rates are
+    held, at C times the total rate of P evaluations of r per unit of time.  The cap C is part of the model: bounds have it
+    too.  `proposals` must know its total rate and draw exactly; `log_ratio(x, y)` is log r, every row of x once or n times.
+    `draws` destinations of the proposals stand for an integral (0: the nodes of the proposals).
+    """
+
+    def __init__(self, proposals: JumpKernel, log_ratio, cap: float | int, draws: int = 0):
+        if not 0 < cap < inf:
+            raise ValueError(f"cap = {cap:g}: pass the largest ratio of a jump's rate to that of its proposals, such as 50")
+        if not proposals.known_total:
+            raise TypeError(f"{type(proposals).__name__} does not know its total rate: propose by a kernel that does")
+        self.proposals, self.log_ratio, self.log_cap, self.draws = proposals, log_ratio, log(cap), draws
+
+    def log_accepted(self, x: Tensor, y: Tensor) -> Float[Tensor, "batch"]:
+        return self.log_ratio(x, y).double().clamp_max(self.log_cap)
+
+    def log_rate(self, x, y):
+        return (self.proposals.log_rate(x, y) + self.log_accepted(x, y)).clamp_min(LOG_ZERO)
+
+    def nodes(self, x):
+        if not self.draws:
+            return self.proposals.nodes(x)
+        with torch.no_grad():
+            noise = NoiseSource(1, fingerprint(x)).at("destinations")
+            y = torch.stack([self.proposals.draw(x, noise.at(i)) for i in range(self.draws)], 1)
+            here, there = x.repeat_interleave(self.draws, 0), y.flatten(0, 1)
+            log_rate = self.proposals.log_rate(here, there).reshape(len(x), -1)
+        return y, self.proposals.total(x).log().unsqueeze(1) - log(self.draws) - log_rate
+
+    def leap(self, x, h, noise):
+        speed = exp(self.log_cap) * self.proposals.total(x)
+        elapsed, moved = torch.zeros_like(speed), torch.zeros_like(speed, dtype=torch.bool)
+        to, i = x, 0
+        while i < PROPOSALS:
+            own = noise.at("proposal", i)
+            elapsed = elapsed - torch.log1p(-own.at("when").uniform().to(x.device)) / speed
+            waiting = (elapsed < h) & ~moved
+            if not bool(waiting.any()):
+                return to
+            y = self.proposals.draw(x, own.at("where"))
+            accepted = own.at("whether").uniform().to(x.device).log() < self.log_accepted(x, y) - self.log_cap
+            accepted = waiting & accepted
+            to = torch.where(accepted.reshape(-1, *[1] * (x.ndim - 1)), y, to)
+            moved, i = moved | accepted, i + 1
+        raise ValueError(
+            f"none of {PROPOSALS} proposals was accepted: the jumps' rate is 0 there, or cap x rate x h too large"
+        )
+
+    def draw(self, x, noise):
+        """Where a jump leads, whenever it comes."""
+        return self.leap(x, torch.tensor(inf, dtype=torch.float64), noise)
+
+
+def fingerprint(x: Tensor) -> Int[Tensor, "batch"]:
+    """A whole number for each row, by the bits of its numbers."""
+    code = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+    for column in x.detach().double().reshape(len(x), -1).view(torch.int64).unbind(1):
+        code = code * 1_000_003 + column
+    return code
 
 
 class ReversedJumps(JumpKernel):
