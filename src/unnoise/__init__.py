@@ -68,10 +68,12 @@ if TYPE_CHECKING:
         Transition,
         UnitScore,
         Velocity,
+        VelocityDensity,
         variances,
     )
     from unnoise.processes import (
         BirthDeath,
+        BouncyParticle,
         Chain,
         DenseProcess,
         FiniteProcess,
@@ -84,6 +86,7 @@ if TYPE_CHECKING:
         Mixture,
         Process,
         Product,
+        RandomisedHamiltonian,
         RateMatrix,
         Simulated,
         SphereHeat,
@@ -130,13 +133,14 @@ NAMES = {  # by the module that each name is fetched from
         "Grid Importance MaskedCount MixedTimes Objective Quadrature Stratified Terms bound decoders fit_schedule weightings"
     ),
     "predictions": (
-        "Clean CountRatio Energy FlipRatios Flow FromMarginal InexactConversion Intensity Mean Noise Posterior Prediction "
-        "Rates Ratio RawPosterior Remaining Score Slopes TangentScore Transition UnitScore Velocity variances"
+        "Clean CountRatio Energy FlipRatios Flow FromMarginal InexactConversion Intensity Mean Noise Posterior "
+        "Prediction Rates Ratio RawPosterior Remaining Score Slopes TangentScore Transition UnitScore Velocity "
+        "VelocityDensity variances"
     ),
     "processes": (
-        "BirthDeath Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation Kac Masking MatrixChain Mixture "
-        "Process Product RateMatrix Simulated SphereHeat Thinning Uniform WrappedNormal ZigZag d3pm noise_laws "
-        "rate_matrices"
+        "BirthDeath BouncyParticle Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation Kac Masking "
+        "MatrixChain Mixture Process Product RandomisedHamiltonian RateMatrix Simulated SphereHeat Thinning Uniform "
+        "WrappedNormal ZigZag d3pm noise_laws rate_matrices"
     ),
     "samplers.encode": "encode",
     "samplers.sample": "sample",
@@ -162,6 +166,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "AnyDenoiser",
     "BirthDeath",
+    "BouncyParticle",
     "Chain",
     "Circle",
     "Clean",
@@ -208,6 +213,7 @@ __all__ = [
     "Process",
     "Product",
     "Quadrature",
+    "RandomisedHamiltonian",
     "RateMatrix",
     "Rates",
     "Ratio",
@@ -230,6 +236,7 @@ __all__ = [
     "Uniform",
     "UnitScore",
     "Velocity",
+    "VelocityDensity",
     "WrappedNormal",
     "ZigZag",
     "bound",

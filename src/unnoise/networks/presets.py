@@ -1,6 +1,7 @@
 """A network for a process, in three sizes.
 
     numbers or counts, one axis or none     MLP; angles, and positions with velocities, of any shape too
+    positions whose velocities are drawn    VelocityMLP
     numbers in an order, such as in time    SeriesNet
     arrays of two or three axes             SmallUNet
     a sequence of categories of one size    SequenceTransformer
@@ -29,6 +30,7 @@ from unnoise.processes import (
     HeatProcess,
     Process,
     Product,
+    RefreshedVelocity,
     SphereHeat,
     Thinning,
     WrappedNormal,
@@ -42,6 +44,7 @@ SHORTEST_SIDE = 4  # of an array that convolutions suit
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "tiny": {
         "MLP": {"width": 64, "layers": 2},
+        "VelocityMLP": {"width": 64, "layers": 2},
         "SmallUNet": {"width": 16, "multipliers": [1, 2], "blocks": 1, "heads": 2},
         "SeriesNet": {"width": 32, "multipliers": [1, 2], "blocks": 1, "heads": 4},
         "SequenceTransformer": {"width": 64, "layers": 2, "heads": 4},
@@ -49,6 +52,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "small": {
         "MLP": {"width": 256, "layers": 6},
+        "VelocityMLP": {"width": 256, "layers": 6},
         "SmallUNet": {"width": 64, "multipliers": [1, 2, 2], "blocks": 2, "heads": 4},
         "SeriesNet": {"width": 64, "multipliers": [1, 2, 2], "blocks": 2, "heads": 4},
         "SequenceTransformer": {"width": 512, "layers": 8, "heads": 8},
@@ -56,6 +60,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "base": {
         "MLP": {"width": 768, "layers": 8},
+        "VelocityMLP": {"width": 768, "layers": 8},
         "SmallUNet": {"width": 128, "multipliers": [1, 2, 2], "blocks": 3, "heads": 8},
         "SeriesNet": {"width": 128, "multipliers": [1, 2, 4], "blocks": 3, "heads": 8},
         "SequenceTransformer": {"width": 768, "layers": 12, "heads": 12},
@@ -176,6 +181,11 @@ def _(process: HeatProcess, **hints: Any) -> tuple[str, dict[str, Any]]:
 @network_for.register
 def _(process: FlippingVelocity, **hints: Any) -> tuple[str, dict[str, Any]]:
     return "MLP", {"shape": process.state_space.shape, "answers": process.space.shape}
+
+
+@network_for.register
+def _(process: RefreshedVelocity, **hints: Any) -> tuple[str, dict[str, Any]]:
+    return "VelocityMLP", {"shape": process.space.shape}
 
 
 def _series(process: Gaussian, rows: int) -> dict[str, Any]:

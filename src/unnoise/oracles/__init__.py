@@ -15,6 +15,7 @@ from unnoise.oracles.flip_grid import FlipGrid
 from unnoise.oracles.heat import HeatLeaf, heat_mixture
 from unnoise.oracles.kac import KacMixture
 from unnoise.oracles.markov import MarkovChain
+from unnoise.oracles.velocity_grid import VelocityGrid
 
 __all__ = [
     "BinomialLeaf",
@@ -27,6 +28,7 @@ __all__ = [
     "MarkovChain",
     "Oracle",
     "PoissonLeaf",
+    "VelocityGrid",
     "binomial_mixture",
     "conditional_gaussian",
     "heat_mixture",

@@ -16,6 +16,7 @@ from unnoise.predictions.linear_heads import LinearHead, linear_weights
 from unnoise.predictions.product import ProductPrediction
 from unnoise.predictions.registry import register_kind
 from unnoise.predictions.slopes import Slopes
+from unnoise.predictions.velocity_density import VelocityDensity
 
 __all__ = [
     "Clean",
@@ -49,6 +50,7 @@ __all__ = [
     "Transition",
     "UnitScore",
     "Velocity",
+    "VelocityDensity",
     "admitted_kinds",
     "combine",
     "combine_leaf",
@@ -67,7 +69,7 @@ _SAVED: tuple[type[Prediction], ...] = (
     *(Posterior, RawPosterior, Ratio, Rates),
     *(Remaining, Intensity, CountRatio, Energy),
     *(UnitScore, TangentScore),
-    FlipRatios,
+    *(FlipRatios, VelocityDensity),
 )
 for _kind in _SAVED:
     register_kind(_kind)

@@ -20,8 +20,10 @@ from unnoise.predictions.finite import Posterior, Rates, Ratio, RawPosterior, Tr
 from unnoise.predictions.flip_ratios import FlipRatios
 from unnoise.predictions.heat import TangentScore, UnitScore
 from unnoise.predictions.slopes import Slopes
+from unnoise.predictions.velocity_density import VelocityDensity
 from unnoise.processes import Chain, FiniteProcess, Gaussian, HeatProcess, Process, Product, Simulated, Thinning
 from unnoise.processes.flips import FlippingVelocity
+from unnoise.processes.refreshed import RefreshedVelocity
 
 Kinds = Any  # a prediction type, None for the default, or on a product a dict of these by leaf
 
@@ -99,6 +101,16 @@ def _(process: FlippingVelocity) -> Any:
 @default_kind.register(FlippingVelocity)
 def _(process: FlippingVelocity) -> Any:
     return FlipRatios
+
+
+@admitted_kinds.register(RefreshedVelocity)
+def _(process: RefreshedVelocity) -> Any:
+    return _those_that_fit(process, VelocityDensity)
+
+
+@default_kind.register(RefreshedVelocity)
+def _(process: RefreshedVelocity) -> Any:
+    return VelocityDensity
 
 
 @admitted_kinds.register(HeatProcess)
