@@ -129,11 +129,11 @@ def test_a_few_times_of_a_path_estimate_the_same_bound(kind):
     [
         (un.RandomisedHamiltonian, 600),
         pytest.param(un.RandomisedHamiltonian, ROWS, marks=pytest.mark.conformance),
-        pytest.param(un.BouncyParticle, ROWS // 2, marks=pytest.mark.conformance),
+        pytest.param(un.BouncyParticle, ROWS, marks=pytest.mark.conformance),
     ],
 )
 def test_the_reverse_from_the_prior_returns_the_data(kind, rows, monkeypatch):
-    exact = truth(kind, *((120, 128) if rows < 1000 else (160, 256)), cap=20.0)
+    exact = truth(kind, *((120, 128) if rows < 1000 else (160, 160)), cap=20.0)
     assert gap_of(un.sample(exact, rows, seed=3)[0], data_cdf) < 2.7
     monkeypatch.setattr(VelocityGivenPlace, "draw", lambda law, noise: noise.normal((1,)).double())  # not p(v | x)
     assert gap_of(un.sample(exact, 600, seed=3)[0], data_cdf) > 2.7
