@@ -71,11 +71,13 @@ if TYPE_CHECKING:
         Transition,
         UnitScore,
         Velocity,
+        VelocityDensity,
         VertexPosterior,
         variances,
     )
     from unnoise.processes import (
         BirthDeath,
+        BouncyParticle,
         Chain,
         DenseProcess,
         FiniteProcess,
@@ -89,6 +91,7 @@ if TYPE_CHECKING:
         Mixture,
         Process,
         Product,
+        RandomisedHamiltonian,
         RateMatrix,
         RotationHeat,
         Simulated,
@@ -152,12 +155,12 @@ NAMES = {  # by the module that each name is fetched from
     "predictions": (
         "Clean CloudMixture CountRatio Energy FlipRatios Flow FromMarginal InexactConversion Intensity Mean "
         "MixturePosterior Noise Posterior Prediction Rates Ratio RawPosterior Remaining Score SimplexScore Slopes "
-        "TangentScore Transition UnitScore Velocity VertexPosterior variances"
+        "TangentScore Transition UnitScore Velocity VelocityDensity VertexPosterior variances"
     ),
     "processes": (
-        "BirthDeath Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation JumpDiffusion Kac Masking "
-        "MatrixChain Mixture Process Product RateMatrix RotationHeat Simulated SphereHeat Superposition Thinning Uniform "
-        "WrappedNormal WrightFisher ZigZag d3pm noise_laws rate_matrices"
+        "BirthDeath BouncyParticle Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation JumpDiffusion Kac "
+        "Masking MatrixChain Mixture Process Product RandomisedHamiltonian RateMatrix RotationHeat Simulated SphereHeat "
+        "Superposition Thinning Uniform WrappedNormal WrightFisher ZigZag d3pm noise_laws rate_matrices"
     ),
     "samplers.encode": "encode",
     "samplers.sample": "sample",
@@ -183,6 +186,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "AnyDenoiser",
     "BirthDeath",
+    "BouncyParticle",
     "Chain",
     "Circle",
     "Clean",
@@ -232,6 +236,7 @@ __all__ = [
     "Process",
     "Product",
     "Quadrature",
+    "RandomisedHamiltonian",
     "RateMatrix",
     "Rates",
     "Ratio",
@@ -259,8 +264,7 @@ __all__ = [
     "Uniform",
     "UnitScore",
     "Velocity",
-    "VertexPosterior",
-    "WrappedNormal",
+    "VelocityDensity VertexPosteriorWrappedNormal",
     "WrightFisher",
     "ZigZag",
     "bound",

@@ -9,6 +9,7 @@ from unnoise.networks.mlp import MLP, MLPConfig
 from unnoise.networks.presets import PRESETS, column, columns, default_network, network_for
 from unnoise.networks.series import SeriesNet, SeriesNetConfig
 from unnoise.networks.transformer import SequenceTransformer, SequenceTransformerConfig
+from unnoise.networks.velocities import VelocityMLP, VelocityMLPConfig
 
 __all__ = [
     "MLP",
@@ -28,6 +29,8 @@ __all__ = [
     "SmallUNet",
     "SmallUNetConfig",
     "TimeEmbedding",
+    "VelocityMLP",
+    "VelocityMLPConfig",
     "build",
     "column",
     "columns",

@@ -3,6 +3,7 @@
     numbers or counts, one axis or none     MLP; angles, and positions with velocities, of any shape too
     numbers or counts, one axis or none     MLP; angles of any shape too
     numbers under jump-diffusion            CloudMLP
+    positions whose velocities are drawn    VelocityMLP
     numbers in an order, such as in time    SeriesNet
     arrays of two or three axes             SmallUNet
     a sequence of categories of one size    SequenceTransformer
@@ -32,6 +33,7 @@ from unnoise.processes import (
     JumpDiffusion,
     Process,
     Product,
+    RefreshedVelocity,
     RotationHeat,
     SphereHeat,
     Superposition,
@@ -51,6 +53,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "tiny": {
         "MLP": {"width": 64, "layers": 2},
         "CloudMLP": {"width": 64, "layers": 2, "clouds": 8},
+        "VelocityMLP": {"width": 64, "layers": 2},
         "SmallUNet": {"width": 16, "multipliers": [1, 2], "blocks": 1, "heads": 2},
         "SeriesNet": {"width": 32, "multipliers": [1, 2], "blocks": 1, "heads": 4},
         "SequenceTransformer": {"width": 64, "layers": 2, "heads": 4},
@@ -59,6 +62,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "small": {
         "MLP": {"width": 256, "layers": 6},
         "CloudMLP": {"width": 256, "layers": 6, "clouds": 16},
+        "VelocityMLP": {"width": 256, "layers": 6},
         "SmallUNet": {"width": 64, "multipliers": [1, 2, 2], "blocks": 2, "heads": 4},
         "SeriesNet": {"width": 64, "multipliers": [1, 2, 2], "blocks": 2, "heads": 4},
         "SequenceTransformer": {"width": 512, "layers": 8, "heads": 8},
@@ -67,6 +71,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "base": {
         "MLP": {"width": 768, "layers": 8},
         "CloudMLP": {"width": 768, "layers": 8, "clouds": 32},
+        "VelocityMLP": {"width": 768, "layers": 8},
         "SmallUNet": {"width": 128, "multipliers": [1, 2, 2], "blocks": 3, "heads": 8},
         "SeriesNet": {"width": 128, "multipliers": [1, 2, 4], "blocks": 3, "heads": 8},
         "SequenceTransformer": {"width": 768, "layers": 12, "heads": 12},
@@ -198,6 +203,11 @@ def _(process: FlippingVelocity, **hints: Any) -> tuple[str, dict[str, Any]]:
 @network_for.register
 def _(process: JumpDiffusion, **hints: Any) -> tuple[str, dict[str, Any]]:
     return "CloudMLP", {"shape": process.space.shape}
+
+
+@network_for.register
+def _(process: RefreshedVelocity, **hints: Any) -> tuple[str, dict[str, Any]]:
+    return "VelocityMLP", {"shape": process.space.shape}
 
 
 def _series(process: Gaussian, rows: int) -> dict[str, Any]:

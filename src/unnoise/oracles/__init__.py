@@ -18,6 +18,7 @@ from unnoise.oracles.kac import KacMixture
 from unnoise.oracles.markov import MarkovChain
 from unnoise.oracles.simplex import VertexLeaf, WrightFisherLeaf, simplex_mixture, vertex_table
 from unnoise.oracles.superposition import RoundLeaf, round_mixture
+from unnoise.oracles.velocity_grid import VelocityGrid
 
 __all__ = [
     "BinomialLeaf",
@@ -34,6 +35,7 @@ __all__ = [
     "VertexLeaf",
     "WrightFisherLeaf",
     "RoundLeaf",
+    "VelocityGrid",
     "binomial_mixture",
     "cloud_mixture",
     "conditional_gaussian",

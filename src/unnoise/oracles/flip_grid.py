@@ -15,6 +15,8 @@ Coordinates are independent within a component, so each has a grid of its own.  
 between times it is linear along the way of the velocity.
 """
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -107,14 +109,14 @@ class FlipGrid(FlipMixture):
         one = process.alone()
         far = float((self.means.abs() + STDS * self.stds).max()) + min(process.clock * process.speed, DRIFTED)
         self.places = PhaseGrid.within(one, steps, far)
-        tables = {}
-        for m, s in zip(self.means.flatten().tolist(), self.stds.flatten().tolist(), strict=True):
-            if (m, s) not in tables:
-                tables[m, s] = carried_normal(self.places, m, s)
-        self.table = torch.stack(list(tables.values())).flatten()
-        keys = {key: i for i, key in enumerate(tables)}
-        found = [keys[pair] for pair in zip(self.means.flatten().tolist(), self.stds.flatten().tolist(), strict=True)]
-        self.which = torch.tensor(found).reshape(self.means.shape)
+        pairs = list(zip(self.means.flatten().tolist(), self.stds.flatten().tolist(), strict=True))
+        self.apart = list(dict.fromkeys(pairs))  # components of coordinates that are not alike
+        self.which = torch.tensor([self.apart.index(pair) for pair in pairs]).reshape(self.means.shape)
+
+    @cached_property
+    def table(self) -> Tensor:
+        """log p of each, one after another, solved for when it is first asked for."""
+        return torch.stack([carried_normal(self.places, m, s) for m, s in self.apart]).flatten()
 
     def _coordinates(self, x: Tensor, sign: Tensor, t: Float[Tensor, "batch"]) -> tuple[Tensor, Tensor]:
         n, count = self.places.steps, len(self.places.x)

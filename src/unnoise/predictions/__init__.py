@@ -19,6 +19,7 @@ from unnoise.predictions.product import ProductPrediction
 from unnoise.predictions.registry import register_kind
 from unnoise.predictions.simplex import SimplexPrediction, SimplexScore, VertexPosterior
 from unnoise.predictions.slopes import Slopes
+from unnoise.predictions.velocity_density import VelocityDensity
 
 __all__ = [
     "Clean",
@@ -57,6 +58,7 @@ __all__ = [
     "UnitScore",
     "Velocity",
     "VertexPosterior",
+    "VelocityDensity",
     "admitted_kinds",
     "combine",
     "combine_leaf",
@@ -79,6 +81,7 @@ _SAVED: tuple[type[Prediction], ...] = (
     FlipRatios,
     *(SimplexScore, VertexPosterior),
     MixturePosterior,
+    *(FlipRatios, VelocityDensity),
 )
 for _kind in _SAVED:
     register_kind(_kind)

@@ -23,6 +23,7 @@ from unnoise.predictions.heat import TangentScore, UnitScore
 from unnoise.predictions.mixture_posterior import MixturePosterior
 from unnoise.predictions.simplex import SimplexScore, VertexPosterior
 from unnoise.predictions.slopes import Slopes
+from unnoise.predictions.velocity_density import VelocityDensity
 from unnoise.processes import (
     Chain,
     FiniteProcess,
@@ -37,6 +38,7 @@ from unnoise.processes import (
     WrightFisher,
 )
 from unnoise.processes.flips import FlippingVelocity
+from unnoise.processes.refreshed import RefreshedVelocity
 
 Kinds = Any  # a prediction type, None for the default, or on a product a dict of these by leaf
 
@@ -124,6 +126,16 @@ def _(process: FlippingVelocity) -> Any:
 @default_kind.register(FlippingVelocity)
 def _(process: FlippingVelocity) -> Any:
     return FlipRatios
+
+
+@admitted_kinds.register(RefreshedVelocity)
+def _(process: RefreshedVelocity) -> Any:
+    return _those_that_fit(process, VelocityDensity)
+
+
+@default_kind.register(RefreshedVelocity)
+def _(process: RefreshedVelocity) -> Any:
+    return VelocityDensity
 
 
 @admitted_kinds.register(HeatProcess)

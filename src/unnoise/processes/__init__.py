@@ -12,6 +12,7 @@ from unnoise.processes.finite import FiniteProcess
 from unnoise.processes.finite_speed import FiniteSpeed
 from unnoise.processes.flips import FlippingVelocity
 from unnoise.processes.gaussian import Gaussian
+from unnoise.processes.hamiltonian import BouncyParticle, RandomisedHamiltonian
 from unnoise.processes.heat import HeatProcess, WrappedNormal
 from unnoise.processes.jump_diffusion import JumpDiffusion
 from unnoise.processes.kac import Kac
@@ -19,6 +20,7 @@ from unnoise.processes.matrix_chain import MatrixChain
 from unnoise.processes.mixture import Mixture
 from unnoise.processes.product import Product
 from unnoise.processes.rank_one import FixedNoise, RankOne
+from unnoise.processes.refreshed import RefreshedVelocity
 from unnoise.processes.rotation_heat import RotationHeat
 from unnoise.processes.simulated import Simulated
 from unnoise.processes.sphere_heat import SphereHeat
@@ -28,6 +30,7 @@ from unnoise.processes.zigzag import ZigZag
 
 __all__ = [
     "BirthDeath",
+    "BouncyParticle",
     "Chain",
     "DenseProcess",
     "FiniteProcess",
@@ -44,9 +47,11 @@ __all__ = [
     "Mixture",
     "Process",
     "Product",
+    "RandomisedHamiltonian",
     "RankOne",
     "RateMatrix",
     "RotationHeat",
+    "RefreshedVelocity",
     "Simulated",
     "SphereHeat",
     "Superposition",

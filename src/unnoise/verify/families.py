@@ -15,6 +15,7 @@ from unnoise.oracles import MarkovChain, binomial_mixture
 from unnoise.predictions import Transition
 from unnoise.processes import (
     BirthDeath,
+    BouncyParticle,
     FiniteProcess,
     Gaussian,
     Interpolation,
@@ -24,6 +25,7 @@ from unnoise.processes import (
     MatrixChain,
     Mixture,
     Product,
+    RandomisedHamiltonian,
     RateMatrix,
     RotationHeat,
     SphereHeat,
@@ -37,7 +39,7 @@ from unnoise.processes import (
     noise_laws,
     rate_matrices,
 )
-from unnoise.verify.flights import kac_subject, zigzag_subject
+from unnoise.verify.flights import kac_subject, refreshed_subject, zigzag_subject
 from unnoise.verify.matrix_chains import matrix_chain_subject
 from unnoise.verify.subjects import (
     FINITE_KINDS,
@@ -248,6 +250,8 @@ def _finite_speed() -> Iterator[Subject]:
     """Positions with velocities that flip."""
     yield kac_subject(Kac((1,), speed=2.0, rate=1.5), "FiniteSpeed/Kac")
     yield zigzag_subject(ZigZag((1,)), "FiniteSpeed/ZigZag")
+    yield refreshed_subject(RandomisedHamiltonian((1,)), "FiniteSpeed/RandomisedHamiltonian")
+    yield refreshed_subject(BouncyParticle((1,)), "FiniteSpeed/BouncyParticle")
 
 
 def _rotations() -> Iterator[Subject]:

@@ -4,27 +4,29 @@
     Dynkin      E phi(z_1) - E phi(z_0) = int E L phi dt along drawn paths, at a random time of each
     marginals   d/dt p_t = L* p_t of the oracle's densities, and its reverse is the generator reversed under them
     bound       with the exact reverse and the law in which paths really end it is -log q(x_0) along every path
-    inequality  int exp(-bound) <= 1 for wrong networks, and more than a tenth; in one dimension bound >= -log p with p the
-                law of the model's own reverse, by its equation on a grid
+    inequality  int exp(-bound) <= 1 for wrong networks, and more than a tenth; of flips in one dimension bound >= -log p
+                with p the law of the model's own reverse, by its equation on a grid
 
 A mean over paths in the exponent makes exp(-bound) larger, never smaller, so that an integral that is at most 1 with it is
 so without.  Means are told in standard errors: 4 are passed by chance once in 16,000 rows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import cast
 
 import torch
 from torch import Tensor
 
 from unnoise.generators import Generator
+from unnoise.laws import Law
 from unnoise.noise import NoiseSource
 from unnoise.objectives import bound
-from unnoise.oracles import FlipGrid, KacMixture, Oracle
+from unnoise.oracles import FlipGrid, KacMixture, Oracle, VelocityGrid
+from unnoise.oracles.flights import FlightMixture
 from unnoise.oracles.flip_grid import PhaseGrid
-from unnoise.oracles.flips import FlipMixture
-from unnoise.predictions import FlipRatios, Prediction
-from unnoise.processes import FiniteSpeed, FlippingVelocity, Kac, ZigZag
+from unnoise.predictions import FlipRatios, Prediction, VelocityDensity
+from unnoise.processes import FiniteSpeed, FlippingVelocity, Kac, RefreshedVelocity, ZigZag
+from unnoise.shapes import AnyState, Float
 from unnoise.verify.generators import Operators, generator_checks, wave
 from unnoise.verify.guard import Check, guarded
 from unnoise.verify.kac_kernels import kac_kernels
@@ -119,7 +121,7 @@ def _dynkin(subject: Subject, place: Place) -> Iterator[Row]:
 
 @guarded("bound of a path with the exact model")
 def _identity(subject: Subject, place: Place) -> Iterator[Row]:
-    truth = cast(FlipMixture, cast(Recalled, subject.oracle).oracle).ending_exactly()
+    truth = cast(FlightMixture, cast(Recalled, subject.oracle).oracle).ending_exactly()
     x0 = subject.points
     exact, ours = -truth.log_prob(x0), bound(truth, x0, seed=0).total
     yield place.equal("bound(x) along a path with the exact model", exact, ours, truth.accuracy)
@@ -130,24 +132,65 @@ def _wrong(subject: Subject, place: Place, networks: int) -> Iterator[Row]:
     if subject.process.space.dimension > 1:
         yield place.unchecked("bounds of wrong networks", "an integral over several coordinates takes too long here")
         return
-    process, oracle = cast(FlippingVelocity, subject.process), cast(Oracle, subject.oracle)
-    places = PhaseGrid.within(process, STEPS, FAR)
-    every = max(1, round(0.3 / places.gap))
-    x = places.x[places.half % every :: every]
-    many = x.repeat_interleave(AVERAGED).reshape(-1, *process.space.shape)
+    oracle, gap = cast(Oracle, subject.oracle), 8 / 25
+    x = torch.arange(-12, 13, dtype=torch.float64) * gap
+    for i, model, which in _models(oracle, networks):
+        bounds = _bounds(model, x, i)
+        mass = (-bounds.mean(1)).exp().sum() * gap
+        yield place.at_most(f"integral of exp(-bound) <= 1, {which}", 1.0, mass)
+        if not i:
+            yield place.at_most(f"integral of exp(-bound) > 0.1, {which}", mass, 0.1)
+
+
+def _models(oracle: Oracle, networks: int) -> Iterator[tuple[int, Perturbed, str]]:
+    """Small errors on the first half of the networks, large ones on the rest."""
     for i in range(networks):
         scale = 0.1 if i < networks / 2 else 1.5
-        model, which = Perturbed(oracle, scale, 100 + i), f"noise {scale:g}, network {i}"
-        bounds = bound(model, many, seed=i).total.reshape(len(x), AVERAGED)
-        mass = (-bounds.mean(1)).exp().sum() * every * places.gap
-        yield place.at_most(f"integral of exp(-bound) <= 1, {which}", 1.0, mass)
-        if scale < 1:
-            yield place.at_most(f"integral of exp(-bound) > 0.1, {which}", mass, 0.1)
-        own = places.backward(model)[places.half % every :: every]
+        yield i, Perturbed(oracle, scale, 100 + i), f"noise {scale:g}, network {i}"
+
+
+def _bounds(model: Perturbed, x: Tensor, seed: int) -> Float[Tensor, "places paths"]:
+    many = x.repeat_interleave(AVERAGED).reshape(-1, *cast(FiniteSpeed, model.process).space.shape)
+    return bound(model, many, seed=seed).total.reshape(len(x), AVERAGED)
+
+
+@guarded("the law of a wrong network's own reverse")
+def own_law_checks(subject: Subject, networks: int = 2) -> Iterator[Row]:
+    """For flips of one coordinate: bound >= -log p with p by the equation of the model's reverse."""
+    grid = PhaseGrid.within(cast(FlippingVelocity, subject.process), STEPS, FAR)
+    every = max(1, round(0.3 / grid.gap))
+    x = grid.x[grid.half % every :: every]
+    for i, model, which in _models(cast(Oracle, subject.oracle), networks):
+        bounds, own = _bounds(model, x, i), grid.backward(model)[grid.half % every :: every]
         seen = own > 1e-4  # farther out the grid's errors of -log p are as large as what is asked
         limit = bounds.mean(1) + ERRORS * bounds.std(1) / AVERAGED**0.5
         quantity = f"-log p of the model's own reverse <= bound, {which}"
-        yield place.at_most(quantity, limit[seen], -own[seen].log(), 1e-3)
+        yield Place(subject.name).at_most(quantity, limit[seen], -own[seen].log(), 1e-3)
+
+
+class Moved(Law):
+    """A law of velocities, each moved by a distance of its row's."""
+
+    def __init__(self, law: Law, distance: Tensor):
+        self.law, self.distance = law, distance
+
+    def log_prob(self, x: AnyState) -> Float[Tensor, "batch"]:
+        x = cast(Tensor, x)
+        return self.law.log_prob(x - self.distance.repeat_interleave(len(x) // len(self.distance), 0))
+
+    def draw(self, noise: NoiseSource) -> Tensor:
+        return cast(Tensor, self.law.draw(noise)) + self.distance
+
+    def kl(self, other: Law) -> Float[Tensor, "batch"]:
+        raise TypeError("the divergence of moved laws has no closed form")
+
+
+@perturb.register
+def _(prediction: VelocityDensity, model: Perturbed, x_t: Tensor, source: NoiseSource) -> Prediction:
+    phase = source.at("phase").uniform().item() * 6
+    clock = cast(Tensor, prediction.t).reshape(-1, *[1] * (x_t.ndim - 2))
+    law = Moved(prediction.law, model.scale * torch.sin(2 * x_t[:, 0] + 3 * clock + phase).double())
+    return VelocityDensity(prediction.value, prediction.process, x_t, prediction.t, law)
 
 
 @perturb.register
@@ -160,21 +203,29 @@ def _(prediction: FlipRatios, model: Perturbed, x_t: Tensor, source: NoiseSource
 
 @subject_of.register
 def kac_subject(process: Kac, name: str) -> Subject:
-    return flip_subject(
-        KacMixture, process, name, (kac_kernels, operator_checks, marginal_checks, reverse_checks, path_checks)
-    )
+    asked = (kac_kernels, operator_checks, marginal_checks, reverse_checks, path_checks, own_law_checks)
+    return flight_subject(KacMixture, process, name, FlipRatios, asked)
 
 
 @subject_of.register
 def zigzag_subject(process: ZigZag, name: str) -> Subject:
-    return flip_subject(FlipGrid, process, name, (resting_checks, operator_checks, reverse_checks, path_checks))
+    asked = (resting_checks, operator_checks, reverse_checks, path_checks, own_law_checks)
+    return flight_subject(FlipGrid, process, name, FlipRatios, asked)
 
 
-def flip_subject(oracle: type[FlipMixture], process: FlippingVelocity, name: str, checks: tuple[Check, ...]) -> Subject:
+@subject_of.register
+def refreshed_subject(process: RefreshedVelocity, name: str) -> Subject:
+    asked = (resting_checks, operator_checks, reverse_checks, path_checks)
+    return flight_subject(VelocityGrid, process, name, VelocityDensity, asked)
+
+
+def flight_subject(
+    oracle: Callable[..., FlightMixture], process: FiniteSpeed, name: str, kind: type[Prediction], checks: tuple[Check, ...]
+) -> Subject:
     """Two humps of data under the process, with a cap that no ratio meets."""
-    uncapped = cast(FlippingVelocity, process.with_cap(1e6))
-    shape = process.space.shape
+    uncapped = process.with_cap(1e6)
+    shape = uncapped.space.shape
     means = torch.tensor([-1.0, 1.0]).reshape(2, *[1] * len(shape)).expand(2, *shape)
     stds = torch.tensor([0.5, 0.4]).reshape(2, *[1] * len(shape)).expand(2, *shape)
     truth = oracle(uncapped, torch.tensor([0.4, 0.6]), means, stds)
-    return Subject(name, uncapped, truth, (FlipRatios,), None, truth.draw(NoiseSource(1, 20)), checks=checks)
+    return Subject(name, uncapped, truth, (kind,), None, truth.draw(NoiseSource(1, 20)), checks=checks)
