@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         Intensity,
         Mean,
         Noise,
+        OrthantScore,
         Posterior,
         Prediction,
         Rates,
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from unnoise.processes import (
         BirthDeath,
         Chain,
+        CoxIngersollRoss,
         DenseProcess,
         FiniteProcess,
         Gaussian,
@@ -97,7 +99,7 @@ if TYPE_CHECKING:
     )
     from unnoise.samplers.encode import encode
     from unnoise.samplers.sample import sample
-    from unnoise.spaces import Circle, Counts, Euclidean, Finite, JumpKernel, Simplex, Space, Sphere, Torus
+    from unnoise.spaces import Circle, Counts, Euclidean, Finite, JumpKernel, Orthant, Simplex, Space, Sphere, Torus
 
 __version__ = "0.1.0"
 
@@ -130,17 +132,18 @@ NAMES = {  # by the module that each name is fetched from
         "Grid Importance MaskedCount MixedTimes Objective Quadrature Stratified Terms bound decoders fit_schedule weightings"
     ),
     "predictions": (
-        "Clean CountRatio Energy Flow FromMarginal InexactConversion Intensity Mean Noise Posterior Prediction Rates "
-        "Ratio RawPosterior Remaining Score SimplexScore Slopes TangentScore Transition UnitScore Velocity VertexPosterior "
-        "variances"
+        "Clean CountRatio Energy Flow FromMarginal InexactConversion Intensity Mean Noise OrthantScore Posterior "
+        "Prediction Rates Ratio RawPosterior Remaining Score SimplexScore Slopes TangentScore Transition UnitScore "
+        "Velocity VertexPosterior variances"
     ),
     "processes": (
-        "BirthDeath Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation Masking MatrixChain Mixture Process "
-        "Product RateMatrix Simulated SphereHeat Thinning Uniform WrappedNormal WrightFisher d3pm noise_laws rate_matrices"
+        "BirthDeath Chain CoxIngersollRoss DenseProcess FiniteProcess Gaussian HeatProcess Interpolation Masking "
+        "MatrixChain Mixture Process Product RateMatrix Simulated SphereHeat Thinning Uniform WrappedNormal "
+        "WrightFisher d3pm noise_laws rate_matrices"
     ),
     "samplers.encode": "encode",
     "samplers.sample": "sample",
-    "spaces": "Circle Counts Euclidean Finite JumpKernel Simplex Space Sphere Torus",
+    "spaces": "Circle Counts Euclidean Finite JumpKernel Orthant Simplex Space Sphere Torus",
 }
 _HOME = {name: module for module, names in NAMES.items() for name in names.split()}
 
@@ -163,6 +166,7 @@ __all__ = [
     "AnyDenoiser",
     "BirthDeath",
     "Chain",
+    "CoxIngersollRoss",
     "Circle",
     "Clean",
     "MaskedCount",
@@ -196,6 +200,8 @@ __all__ = [
     "Mixture",
     "Model",
     "Noise",
+    "OrthantScore",
+    "Orthant",
     "NoiseSource",
     "Objective",
     "PathWeighted",

@@ -20,11 +20,12 @@ from unnoise.objectives.decoders import CategoricalDecoder, CountDecoder, Decode
 from unnoise.objectives.leaves import leaves_of
 from unnoise.objectives.mixed_times import MixedTimes
 from unnoise.objectives.path_bound import PathsEnd
-from unnoise.objectives.simplex_decoders import SimplexDecoder, VertexDecoder
+from unnoise.objectives.simplex_decoders import OrthantDecoder, SimplexDecoder, VertexDecoder
 from unnoise.objectives.times import Importance, MaskedCount, Times
 from unnoise.objectives.weightings import Bound, Weighting
 from unnoise.processes import (
     Chain,
+    CoxIngersollRoss,
     FiniteProcess,
     Gaussian,
     HeatProcess,
@@ -70,6 +71,11 @@ def _(process: Simulated) -> Decoder:
 @default_decoder.register(HeatProcess)
 def _(process: HeatProcess) -> Decoder:
     return HeatDecoder()
+
+
+@default_decoder.register(CoxIngersollRoss)
+def _(process: CoxIngersollRoss) -> Decoder:
+    return OrthantDecoder()
 
 
 @default_decoder.register(WrightFisher)

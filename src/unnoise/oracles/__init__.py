@@ -13,6 +13,7 @@ from unnoise.oracles.components import (
 from unnoise.oracles.counts import BinomialLeaf, PoissonLeaf, binomial_mixture, poisson_mixture
 from unnoise.oracles.heat import HeatLeaf, heat_mixture
 from unnoise.oracles.markov import MarkovChain
+from unnoise.oracles.orthant import OrthantLeaf, orthant_mixture
 from unnoise.oracles.simplex import VertexLeaf, WrightFisherLeaf, simplex_mixture, vertex_table
 
 __all__ = [
@@ -32,6 +33,8 @@ __all__ = [
     "mixture",
     "normal",
     "poisson_mixture",
+    "OrthantLeaf",
+    "orthant_mixture",
     "simplex_mixture",
     "table",
     "vertex_table",

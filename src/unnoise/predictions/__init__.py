@@ -12,6 +12,7 @@ from unnoise.predictions.from_marginal import FromMarginal
 from unnoise.predictions.heat import HeatPrediction, TangentScore, UnitScore
 from unnoise.predictions.kinds import Kinds, admitted_kinds, default_kind, resolve_kinds
 from unnoise.predictions.linear_heads import LinearHead, linear_weights
+from unnoise.predictions.orthant import OrthantScore
 from unnoise.predictions.product import ProductPrediction
 from unnoise.predictions.registry import register_kind
 from unnoise.predictions.simplex import SimplexPrediction, SimplexScore, VertexPosterior
@@ -39,6 +40,7 @@ __all__ = [
     "Rates",
     "Ratio",
     "RawPosterior",
+    "OrthantScore",
     "OutputReading",
     "Remaining",
     "Score",
@@ -68,7 +70,7 @@ _SAVED: tuple[type[Prediction], ...] = (
     *(Posterior, RawPosterior, Ratio, Rates),
     *(Remaining, Intensity, CountRatio, Energy),
     *(UnitScore, TangentScore),
-    *(SimplexScore, VertexPosterior),
+    *(SimplexScore, VertexPosterior, OrthantScore),
 )
 for _kind in _SAVED:
     register_kind(_kind)

@@ -18,10 +18,12 @@ from unnoise.predictions.counts import CountRatio, Intensity, Remaining
 from unnoise.predictions.energy import difference_kind
 from unnoise.predictions.finite import Posterior, Rates, Ratio, RawPosterior, Transition
 from unnoise.predictions.heat import TangentScore, UnitScore
+from unnoise.predictions.orthant import OrthantScore
 from unnoise.predictions.simplex import SimplexScore, VertexPosterior
 from unnoise.predictions.slopes import Slopes
 from unnoise.processes import (
     Chain,
+    CoxIngersollRoss,
     FiniteProcess,
     Gaussian,
     HeatProcess,
@@ -133,6 +135,16 @@ def _(process: WrightFisher) -> Any:
 @default_kind.register(WrightFisher)
 def _(process: WrightFisher) -> Any:
     return VertexPosterior if process.vertices else SimplexScore
+
+
+@admitted_kinds.register(CoxIngersollRoss)
+def _(process: CoxIngersollRoss) -> Any:
+    return _those_that_fit(process, OrthantScore)
+
+
+@default_kind.register(CoxIngersollRoss)
+def _(process: CoxIngersollRoss) -> Any:
+    return OrthantScore
 
 
 @admitted_kinds.register(Product)

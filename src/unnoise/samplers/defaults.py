@@ -16,7 +16,17 @@ from functools import singledispatch
 from typing import Any
 
 from unnoise.checks import whole
-from unnoise.processes import Chain, Gaussian, Masking, Process, Product, Simulated, SphereHeat, WrightFisher
+from unnoise.processes import (
+    Chain,
+    CoxIngersollRoss,
+    Gaussian,
+    Masking,
+    Process,
+    Product,
+    Simulated,
+    SphereHeat,
+    WrightFisher,
+)
 from unnoise.samplers.ancestral import Ancestral
 from unnoise.samplers.base import OneStep, Sampler
 from unnoise.samplers.exponential import DPMSolverPP
@@ -84,6 +94,11 @@ def _(process: Gaussian, steps: int | None = None) -> Plan:
 @default_sampler.register
 def _(process: SphereHeat, steps: int | None = None) -> Plan:
     return Plan(FromGenerator(), _at_least_one(steps) or 256)  # along great circles
+
+
+@default_sampler.register
+def _(process: CoxIngersollRoss, steps: int | None = None) -> Plan:
+    return Plan(FromGenerator(), _at_least_one(steps) or 256)  # by Gamma laws, which stay positive
 
 
 @default_sampler.register

@@ -7,6 +7,7 @@ from unnoise.spaces.finite import Finite
 from unnoise.spaces.jumping import JumpingSpace
 from unnoise.spaces.local import JumpKernel, Local
 from unnoise.spaces.manifold import Manifold
+from unnoise.spaces.orthant import Orthant
 from unnoise.spaces.product import ProductSpace, tree_leaves
 from unnoise.spaces.simplex import Simplex
 from unnoise.spaces.sphere import Sphere
@@ -24,6 +25,7 @@ __all__ = [
     "JumpingSpace",
     "Local",
     "Manifold",
+    "Orthant",
     "ProductSpace",
     "Simplex",
     "Space",

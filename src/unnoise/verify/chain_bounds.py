@@ -10,7 +10,7 @@ from torch import Tensor
 from unnoise.generators.kolmogorov import enumerable, states
 from unnoise.objectives import bound
 from unnoise.predictions import CountRatio, Energy, Rates, Ratio
-from unnoise.processes import Chain, FiniteProcess, Process, Thinning
+from unnoise.processes import Chain, CoxIngersollRoss, FiniteProcess, Process, Thinning
 from unnoise.tree import batch_size, map_leaves
 from unnoise.verify.bounds import DISCRETE, IDENTITY, flat_kinds
 from unnoise.verify.guard import guarded
@@ -39,6 +39,12 @@ def _(process: FiniteProcess, subject: Subject) -> tuple[Any, ...]:
 @chain_kinds.register
 def _(process: Thinning, subject: Subject) -> tuple[Any, ...]:
     return tuple(kind for kind in subject.kinds if not (process.pure_death and kind in (CountRatio, Energy)))
+
+
+@chain_kinds.register
+def _(process: CoxIngersollRoss, subject: Subject) -> tuple[Any, ...]:
+    """Its bridges have no divergence in closed form, so that there is no T-step bound."""
+    return ()
 
 
 def _leaps(kind: Any) -> bool:

@@ -15,6 +15,7 @@ from unnoise.oracles import MarkovChain, binomial_mixture
 from unnoise.predictions import Transition
 from unnoise.processes import (
     BirthDeath,
+    CoxIngersollRoss,
     FiniteProcess,
     Gaussian,
     Interpolation,
@@ -40,6 +41,7 @@ from unnoise.verify.subjects import (
     finite_subject,
     gaussian_subject,
     heat_subject,
+    orthant_subject,
     product_subject,
     random_law,
     simplex_subject,
@@ -245,6 +247,12 @@ def _simplex() -> Iterator[Subject]:
     yield product_subject(beside, "Simplex/WrightFisher×Masking")
 
 
+def _orthant() -> Iterator[Subject]:
+    """Cox-Ingersoll-Ross noise of positive numbers."""
+    yield orthant_subject(CoxIngersollRoss(()), "Orthant/scalar")
+    yield orthant_subject(CoxIngersollRoss((1,), 1.3, 2.0, schedules.VE(0.2, 8.0)), "Orthant/alpha 1.3")
+
+
 def _product() -> Iterator[Subject]:
     yield product_subject(Product(y=Gaussian((1,)), c=Masking(3, (1,))), "Product/Gaussian×Masking")
     mixed = Product(y=Gaussian((1,), schedules.Linear()), c=Uniform(3, (1,), schedules.LinearBeta()))
@@ -276,6 +284,7 @@ _BUILDERS: dict[str, Callable[[], Iterator[Subject]]] = {
     "angles": _angles,
     "spheres": _spheres,
     "simplex": _simplex,
+    "orthant": _orthant,
     "product": _product,
 }
 FAMILIES = {name: _with_energies(build) for name, build in _BUILDERS.items()}

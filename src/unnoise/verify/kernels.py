@@ -6,7 +6,7 @@ from typing import Any
 
 from unnoise.generators.kolmogorov import enumerable
 from unnoise.noise import NoiseSource
-from unnoise.processes import Gaussian, HeatProcess, Process, Thinning, WrightFisher
+from unnoise.processes import CoxIngersollRoss, Gaussian, HeatProcess, Process, Thinning, WrightFisher
 from unnoise.shapes import AnyState
 from unnoise.spaces import tree_leaves
 from unnoise.tree import batch_size, pick
@@ -44,7 +44,8 @@ def _(process: Gaussian, subject: Subject) -> Iterator[Row]:
 
 @kernels_of.register(HeatProcess)
 @kernels_of.register(WrightFisher)
-def _(process: HeatProcess | WrightFisher, subject: Subject) -> Iterator[Row]:
+@kernels_of.register(CoxIngersollRoss)
+def _(process: HeatProcess | WrightFisher | CoxIngersollRoss, subject: Subject) -> Iterator[Row]:
     return kernels_by_laws(subject)
 
 
