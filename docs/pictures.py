@@ -89,7 +89,7 @@ def noising(process: un.Process, x0, grid: Tensor, seed: int) -> list:
 
 def stepped(prediction: un.Prediction, t: Tensor, s: Tensor) -> Law:
     """The kernel to s; of a small step where there is no other."""
-    if isinstance(prediction, un.SimplexScore):
+    if isinstance(prediction, un.SimplexScore | un.OrthantScore):
         return prediction.process.space.step_law(prediction.local(), prediction.x_t, t - s)
     return prediction.step(s)
 
@@ -460,6 +460,37 @@ def simplex() -> Figure:
     density_ends(shares, x[:, 0], oracle.log_prob(x).exp(), drawn)
     for axis in (up, law, down, shares):
         axis.set_ylim(0, 1)
+    for axis in (up, law, down):
+        time_axis(axis)
+    return figure
+
+
+@picture
+def orthant() -> Figure:
+    """One positive number: paths of Cox-Ingersoll-Ross noise, and where the reverse ends."""
+    figure = sheet(2.9)
+    up, law, shares, down = panels(figure)[0]
+    process, most = un.CoxIngersollRoss((), 1.5, 1.0), 6.0
+    points, ages = torch.tensor([0.3, 2.5]), torch.tensor([0.1, 0.05])
+    oracle = un.oracles.orthant_mixture(process, torch.tensor([0.5, 0.5]), points, ages)
+    fine, grid = times(120), times(40)
+    x = (torch.arange(60, dtype=torch.float64) + 0.5) * most / 60
+    marginal = torch.stack([oracle.log_marginal(x, t).exp() for t in grid])
+    for axis, path, title in (
+        (up, noising(process, oracle.draw(un.NoiseSource(0, 6)), fine, 1), "forward paths"),
+        (down, denoising(oracle, 6, fine, 2), "reverse paths, exact denoiser"),
+    ):
+        heat(axis, marginal / marginal.amax(1, keepdim=True), 0.0, most, 3.0, PATHS)
+        lines(axis, fine, torch.stack(path))
+        axis.set_title(title)
+    start = torch.full((len(x),), 2.0, dtype=torch.float64)
+    exact = torch.stack([process.law(start, process.tau(t, x)).log_prob(x).exp() for t in grid])
+    heat(law, exact / exact.amax(1, keepdim=True), 0.0, most, 1.0)
+    law.set_title(r"$q(x_t \mid x_0 = 2)$ over its peak")
+    drawn = denoising(oracle, 2000, times(128), 3)[0]
+    density_ends(shares, x, oracle.log_prob(x).exp(), drawn)
+    for axis in (up, law, down, shares):
+        axis.set_ylim(0, most)
     for axis in (up, law, down):
         time_axis(axis)
     return figure

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         Mean,
         MixturePosterior,
         Noise,
+        OrthantScore,
         Posterior,
         Prediction,
         Rates,
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
         BirthDeath,
         BouncyParticle,
         Chain,
+        CoxIngersollRoss,
         DenseProcess,
         FiniteProcess,
         Gaussian,
@@ -114,6 +116,7 @@ if TYPE_CHECKING:
         Euclidean,
         Finite,
         JumpKernel,
+        Orthant,
         PhaseSpace,
         Rotations,
         Simplex,
@@ -154,17 +157,18 @@ NAMES = {  # by the module that each name is fetched from
     ),
     "predictions": (
         "Clean CloudMixture CountRatio Energy FlipRatios Flow FromMarginal InexactConversion Intensity Mean "
-        "MixturePosterior Noise Posterior Prediction Rates Ratio RawPosterior Remaining Score SimplexScore Slopes "
-        "TangentScore Transition UnitScore Velocity VelocityDensity VertexPosterior variances"
+        "MixturePosterior Noise OrthantScore Posterior Prediction Rates Ratio RawPosterior Remaining Score SimplexScore "
+        "Slopes TangentScore Transition UnitScore Velocity VelocityDensity VertexPosterior variances"
     ),
     "processes": (
-        "BirthDeath BouncyParticle Chain DenseProcess FiniteProcess Gaussian HeatProcess Interpolation JumpDiffusion Kac "
-        "Masking MatrixChain Mixture Process Product RandomisedHamiltonian RateMatrix RotationHeat Simulated SphereHeat "
-        "Superposition Thinning Uniform WrappedNormal WrightFisher ZigZag d3pm noise_laws rate_matrices"
+        "BirthDeath BouncyParticle Chain CoxIngersollRoss DenseProcess FiniteProcess Gaussian HeatProcess Interpolation "
+        "JumpDiffusion Kac Masking MatrixChain Mixture Process Product RandomisedHamiltonian RateMatrix RotationHeat "
+        "Simulated SphereHeat Superposition Thinning Uniform WrappedNormal WrightFisher ZigZag d3pm noise_laws "
+        "rate_matrices"
     ),
     "samplers.encode": "encode",
     "samplers.sample": "sample",
-    "spaces": "Circle Counts Euclidean Finite JumpKernel PhaseSpace Rotations Simplex Space Sphere Torus",
+    "spaces": "Circle Counts Euclidean Finite JumpKernel Orthant PhaseSpace Rotations Simplex Space Sphere Torus",
 }
 _HOME = {name: module for module, names in NAMES.items() for name in names.split()}
 
@@ -191,10 +195,10 @@ __all__ = [
     "Circle",
     "Clean",
     "CloudMixture",
-    "MaskedCount",
     "CountRatio",
     "Counts",
     "Covariance",
+    "CoxIngersollRoss",
     "Denoiser",
     "DenseProcess",
     "Dequantised",
@@ -213,11 +217,12 @@ __all__ = [
     "Importance",
     "InexactConversion",
     "Intensity",
+    "Interpolation",
     "JumpDiffusion",
     "JumpKernel",
-    "Local",
-    "Interpolation",
     "Kac",
+    "Local",
+    "MaskedCount",
     "Masking",
     "MatrixChain",
     "Mean",
@@ -228,6 +233,8 @@ __all__ = [
     "Noise",
     "NoiseSource",
     "Objective",
+    "Orthant",
+    "OrthantScore",
     "PathWeighted",
     "PhaseSpace",
     "Posterior",
@@ -245,17 +252,17 @@ __all__ = [
     "RotationHeat",
     "Rotations",
     "Score",
+    "Shared",
     "Simplex",
     "SimplexScore",
     "Simulated",
     "Slopes",
-    "Shared",
     "Space",
     "Sphere",
     "SphereHeat",
-    "Superposition",
     "Stationary",
     "Stratified",
+    "Superposition",
     "TangentScore",
     "Terms",
     "Thinning",
@@ -264,7 +271,9 @@ __all__ = [
     "Uniform",
     "UnitScore",
     "Velocity",
-    "VelocityDensity VertexPosteriorWrappedNormal",
+    "VelocityDensity",
+    "VertexPosterior",
+    "WrappedNormal",
     "WrightFisher",
     "ZigZag",
     "bound",

@@ -85,9 +85,12 @@ class GammaLaw(Law):
         self.shape = torch.as_tensor(shape, dtype=torch.float64, device=like.device).expand(like.shape)
         self.scale = torch.as_tensor(scale, dtype=torch.float64, device=like.device)
 
-    def log_prob(self, x: Tensor) -> Float[Tensor, "batch"]:
+    def log_probs(self, x: Tensor) -> Float[Tensor, "batch *shape"]:
         z = x.double().clamp_min(LEAST) / self.scale
-        return sum_coordinates((self.shape - 1) * z.log() - z - torch.lgamma(self.shape) - self.scale.log())
+        return (self.shape - 1) * z.log() - z - torch.lgamma(self.shape) - self.scale.log()
+
+    def log_prob(self, x: Tensor) -> Float[Tensor, "batch"]:
+        return sum_coordinates(self.log_probs(x))
 
     def kl(self, other: Law) -> Float[Tensor, "batch"]:
         if not isinstance(other, GammaLaw):

@@ -81,6 +81,7 @@ def test_the_prior_is_counted_and_of_the_named_measure():
     assert abs(float(mass) - 1) < 1e-3 and abs(float(mass) * 3**0.5 - 1) > 0.5  # by area it would be sqrt(3)
 
 
+@pytest.mark.conformance
 def test_the_flow_has_the_datas_density():
     """Along the probability flow, with its volume, from the least noise on: within the integrator's tolerance."""
     process = un.WrightFisher([1.5, 2.0], un.schedules.VE(0.35, 2.2))

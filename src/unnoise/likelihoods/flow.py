@@ -37,7 +37,7 @@ from unnoise.likelihoods.base import Likelihood, LikelihoodInfo
 from unnoise.noise import NoiseSource
 from unnoise.objectives.leaves import leaves_of
 from unnoise.predictions import score_of_flow
-from unnoise.processes import Gaussian, HeatProcess, Process, WrightFisher
+from unnoise.processes import CoxIngersollRoss, Gaussian, HeatProcess, Process, WrightFisher
 from unnoise.samplers.adaptive import FlowField, no_flow
 from unnoise.samplers.runge_kutta import RungeKutta, row_sum
 from unnoise.shapes import Float, Tree
@@ -182,6 +182,6 @@ def _product(u: Tensor, x: Tensor, z: Tensor) -> Tensor:
     return torch.autograd.grad(u, x, z, retain_graph=True, materialize_grads=True)[0]
 
 
-def _numbers(process: Process) -> list[Gaussian | HeatProcess | WrightFisher]:
+def _numbers(process: Process) -> list[Gaussian | HeatProcess | WrightFisher | CoxIngersollRoss]:
     """The leaves, all of which have a flow: others are refused."""
-    return [cast(Gaussian | HeatProcess | WrightFisher, leaf) for _, leaf in leaves_of(process)]
+    return [cast(Gaussian | HeatProcess | WrightFisher | CoxIngersollRoss, leaf) for _, leaf in leaves_of(process)]

@@ -26,6 +26,7 @@ from unnoise.extensions import unknown
 from unnoise.networks.base import NEEDS, REGISTRY, build, configured, plan
 from unnoise.networks.columns import ColumnLeaf
 from unnoise.processes import (
+    CoxIngersollRoss,
     FiniteProcess,
     FlippingVelocity,
     Gaussian,
@@ -190,7 +191,8 @@ def _(process: Gaussian | Thinning, **hints: Any) -> tuple[str, dict[str, Any]]:
 
 @network_for.register(HeatProcess)
 @network_for.register(WrightFisher)
-def _(process: HeatProcess | WrightFisher, **hints: Any) -> tuple[str, dict[str, Any]]:
+@network_for.register(CoxIngersollRoss)
+def _(process: HeatProcess | WrightFisher | CoxIngersollRoss, **hints: Any) -> tuple[str, dict[str, Any]]:
     leaf = column(process, ())
     return "MLP", {"shape": leaf.shape, "kind": leaf.kind, "frequencies": CLOSED_WAVES}
 
@@ -253,6 +255,11 @@ def _(process: Gaussian, path: tuple[str, ...]) -> ColumnLeaf:
 @column.register
 def _(process: WrappedNormal, path: tuple[str, ...]) -> ColumnLeaf:
     return ColumnLeaf(path=path, kind="angle", shape=process.space.shape, frequencies=CLOSED_WAVES)
+
+
+@column.register
+def _(process: CoxIngersollRoss, path: tuple[str, ...]) -> ColumnLeaf:
+    return ColumnLeaf(path=path, kind="count", shape=process.space.shape)  # positive: seen by log(1 + x)
 
 
 @column.register(SphereHeat)

@@ -29,11 +29,12 @@ from unnoise.objectives.decoders import (
 from unnoise.objectives.leaves import leaves_of
 from unnoise.objectives.mixed_times import MixedTimes
 from unnoise.objectives.path_bound import LastStep, PathsEnd
-from unnoise.objectives.simplex_decoders import SimplexDecoder, VertexDecoder
+from unnoise.objectives.simplex_decoders import OrthantDecoder, SimplexDecoder, VertexDecoder
 from unnoise.objectives.times import Importance, MaskedCount, Times
 from unnoise.objectives.weightings import Bound, Weighting
 from unnoise.processes import (
     Chain,
+    CoxIngersollRoss,
     FiniteProcess,
     FiniteSpeed,
     Gaussian,
@@ -91,6 +92,11 @@ def _(process: HeatProcess) -> Decoder:
 @default_decoder.register(JumpDiffusion)
 def _(process: JumpDiffusion) -> Decoder:
     return ThrownDecoder()
+
+
+@default_decoder.register(CoxIngersollRoss)
+def _(process: CoxIngersollRoss) -> Decoder:
+    return OrthantDecoder()
 
 
 @default_decoder.register(WrightFisher)

@@ -16,6 +16,7 @@ from unnoise.oracles.heat import HeatLeaf, heat_mixture
 from unnoise.oracles.jumps import CloudLeaf, cloud_mixture
 from unnoise.oracles.kac import KacMixture
 from unnoise.oracles.markov import MarkovChain
+from unnoise.oracles.orthant import OrthantLeaf, orthant_mixture
 from unnoise.oracles.simplex import VertexLeaf, WrightFisherLeaf, simplex_mixture, vertex_table
 from unnoise.oracles.superposition import RoundLeaf, round_mixture
 from unnoise.oracles.velocity_grid import VelocityGrid
@@ -43,6 +44,8 @@ __all__ = [
     "mixture",
     "normal",
     "poisson_mixture",
+    "OrthantLeaf",
+    "orthant_mixture",
     "simplex_mixture",
     "round_mixture",
     "table",

@@ -15,6 +15,7 @@ from unnoise.predictions.heat import HeatPrediction, TangentScore, UnitScore
 from unnoise.predictions.kinds import Kinds, admitted_kinds, default_kind, resolve_kinds
 from unnoise.predictions.linear_heads import LinearHead, linear_weights
 from unnoise.predictions.mixture_posterior import MixturePosterior
+from unnoise.predictions.orthant import OrthantScore
 from unnoise.predictions.product import ProductPrediction
 from unnoise.predictions.registry import register_kind
 from unnoise.predictions.simplex import SimplexPrediction, SimplexScore, VertexPosterior
@@ -47,6 +48,7 @@ __all__ = [
     "Rates",
     "Ratio",
     "RawPosterior",
+    "OrthantScore",
     "OutputReading",
     "Remaining",
     "Score",
@@ -82,6 +84,7 @@ _SAVED: tuple[type[Prediction], ...] = (
     *(SimplexScore, VertexPosterior),
     MixturePosterior,
     *(FlipRatios, VelocityDensity),
+    *(SimplexScore, VertexPosterior, OrthantScore),
 )
 for _kind in _SAVED:
     register_kind(_kind)

@@ -44,9 +44,19 @@ from unnoise.predictions.counts import CountRatio
 from unnoise.predictions.finite import Ratio
 from unnoise.predictions.heat import TangentScore
 from unnoise.predictions.jump_scores import ScoreAndRatio
+from unnoise.predictions.orthant import OrthantScore
 from unnoise.predictions.product import ProductPrediction
 from unnoise.predictions.simplex import SimplexScore
-from unnoise.processes import FiniteProcess, Gaussian, HeatProcess, JumpDiffusion, Process, Thinning, WrightFisher
+from unnoise.processes import (
+    CoxIngersollRoss,
+    FiniteProcess,
+    Gaussian,
+    HeatProcess,
+    JumpDiffusion,
+    Process,
+    Thinning,
+    WrightFisher,
+)
 from unnoise.shapes import Clock, Float, Tree
 from unnoise.tree import Path, batch_size, map_leaves, pick, replace
 
@@ -83,6 +93,11 @@ def _(process: Thinning) -> type[Prediction]:
 @difference_kind.register(HeatProcess)
 def _(process: HeatProcess) -> type[Prediction]:
     return TangentScore
+
+
+@difference_kind.register(CoxIngersollRoss)
+def _(process: CoxIngersollRoss) -> type[Prediction]:
+    return OrthantScore
 
 
 @difference_kind.register(WrightFisher)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from unnoise.gamma_laws import LEAST
 from unnoise.predictions.continuous import Flow, Score
-from unnoise.processes import Gaussian, HeatProcess, Process, WrightFisher
+from unnoise.processes import CoxIngersollRoss, Gaussian, HeatProcess, Process, WrightFisher
 
 
 @singledispatch
@@ -31,3 +31,10 @@ def _(process: WrightFisher, x: Tensor, velocity: Tensor, t: Tensor) -> Tensor:
     """a grad log r = -2 u/g^2, on vectors of sum 0 undone by diag(1/x)."""
     slope = (-2 * velocity / process.local(x, t).diffusion + process.alpha - 1) / x.clamp_min(LEAST)  # type: ignore[operator]
     return slope - slope.mean(-1, keepdim=True)
+
+
+@score_of_flow.register(CoxIngersollRoss)
+def _(process: CoxIngersollRoss, x: Tensor, velocity: Tensor, t: Tensor) -> Tensor:
+    """l = -2 u/g^2."""
+    slope = -2 * velocity / process.local(x, t).diffusion + process.alpha - 1  # type: ignore[operator]
+    return slope / x.clamp_min(LEAST) - 1 / process.scale

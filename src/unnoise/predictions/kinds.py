@@ -21,11 +21,13 @@ from unnoise.predictions.finite import Posterior, Rates, Ratio, RawPosterior, Tr
 from unnoise.predictions.flip_ratios import FlipRatios
 from unnoise.predictions.heat import TangentScore, UnitScore
 from unnoise.predictions.mixture_posterior import MixturePosterior
+from unnoise.predictions.orthant import OrthantScore
 from unnoise.predictions.simplex import SimplexScore, VertexPosterior
 from unnoise.predictions.slopes import Slopes
 from unnoise.predictions.velocity_density import VelocityDensity
 from unnoise.processes import (
     Chain,
+    CoxIngersollRoss,
     FiniteProcess,
     Gaussian,
     HeatProcess,
@@ -181,6 +183,16 @@ def _(process: WrightFisher) -> Any:
 @default_kind.register(WrightFisher)
 def _(process: WrightFisher) -> Any:
     return VertexPosterior if process.vertices else SimplexScore
+
+
+@admitted_kinds.register(CoxIngersollRoss)
+def _(process: CoxIngersollRoss) -> Any:
+    return _those_that_fit(process, OrthantScore)
+
+
+@default_kind.register(CoxIngersollRoss)
+def _(process: CoxIngersollRoss) -> Any:
+    return OrthantScore
 
 
 @admitted_kinds.register(Product)

@@ -5,6 +5,7 @@ from unnoise.processes.base import Process
 from unnoise.processes.bounded_counts import BirthDeath
 from unnoise.processes.categorical import Interpolation, Masking, Uniform
 from unnoise.processes.chain import Chain
+from unnoise.processes.cir import CoxIngersollRoss
 from unnoise.processes.counts import Thinning
 from unnoise.processes.ctmc import RateMatrix
 from unnoise.processes.dense import DenseProcess
@@ -32,6 +33,7 @@ __all__ = [
     "BirthDeath",
     "BouncyParticle",
     "Chain",
+    "CoxIngersollRoss",
     "DenseProcess",
     "FiniteProcess",
     "FiniteSpeed",

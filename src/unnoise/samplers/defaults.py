@@ -18,6 +18,7 @@ from typing import Any
 from unnoise.checks import whole
 from unnoise.processes import (
     Chain,
+    CoxIngersollRoss,
     FiniteSpeed,
     Gaussian,
     JumpDiffusion,
@@ -109,6 +110,11 @@ def _(process: SphereHeat | RotationHeat, steps: int | None = None) -> Plan:
 @default_sampler.register
 def _(process: JumpDiffusion, steps: int | None = None) -> Plan:
     return Plan(FromGenerator(), _at_least_one(steps) or 256)  # its kernels are mixtures of hundreds of normal laws
+
+
+@default_sampler.register
+def _(process: CoxIngersollRoss, steps: int | None = None) -> Plan:
+    return Plan(FromGenerator(), _at_least_one(steps) or 256)  # by Gamma laws, which stay positive
 
 
 @default_sampler.register

@@ -7,6 +7,7 @@ from unnoise.spaces.finite import Finite
 from unnoise.spaces.jumping import JumpingSpace
 from unnoise.spaces.local import JumpKernel, Local, ThinnedJumps
 from unnoise.spaces.manifold import Manifold
+from unnoise.spaces.orthant import Orthant
 from unnoise.spaces.phase import PhaseSpace
 from unnoise.spaces.product import ProductSpace, tree_leaves
 from unnoise.spaces.rotations import Rotations
@@ -27,6 +28,7 @@ __all__ = [
     "Local",
     "Manifold",
     "PhaseSpace",
+    "Orthant",
     "ProductSpace",
     "Rotations",
     "Simplex",

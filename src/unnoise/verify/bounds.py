@@ -28,7 +28,7 @@ from unnoise.predictions import (
     Posterior,
     RawPosterior,
 )
-from unnoise.processes import Chain, HeatProcess, JumpDiffusion, Process, WrightFisher
+from unnoise.processes import Chain, CoxIngersollRoss, HeatProcess, JumpDiffusion, Process, WrightFisher
 from unnoise.shapes import Tree
 from unnoise.tree import batch_size, map_leaves
 from unnoise.verify.count_bounds import count_inequalities
@@ -37,7 +37,7 @@ from unnoise.verify.heat_bounds import heat_inequalities
 from unnoise.verify.jump_bounds import jump_inequalities
 from unnoise.verify.law_matrices import dense
 from unnoise.verify.rows import Place, Row
-from unnoise.verify.simplex_bounds import simplex_inequalities
+from unnoise.verify.simplex_bounds import orthant_inequalities, simplex_inequalities
 from unnoise.verify.subjects import Subject, kind_name
 from unnoise.verify.truncation import has_counts
 from unnoise.verify.wrong import Perturbed
@@ -165,6 +165,11 @@ def _(process: JumpDiffusion, subject: Subject, networks: int) -> Iterator[Row] 
 @own_inequalities.register
 def _(process: WrightFisher, subject: Subject, networks: int) -> Iterator[Row] | None:
     return simplex_inequalities(process, subject, networks)
+
+
+@own_inequalities.register
+def _(process: CoxIngersollRoss, subject: Subject, networks: int) -> Iterator[Row] | None:
+    return orthant_inequalities(process, subject, networks)
 
 
 @guarded("bounds of wrong networks")

@@ -10,7 +10,7 @@ from torch import Tensor
 from unnoise.generators.kolmogorov import enumerable, states
 from unnoise.objectives import bound
 from unnoise.predictions import CountRatio, Energy, Rates, Ratio
-from unnoise.processes import Chain, FiniteProcess, JumpDiffusion, Process, Product, Thinning
+from unnoise.processes import Chain, CoxIngersollRoss, FiniteProcess, JumpDiffusion, Process, Product, Thinning
 from unnoise.tree import batch_size, map_leaves
 from unnoise.verify.bounds import DISCRETE, IDENTITY, flat_kinds
 from unnoise.verify.guard import guarded
@@ -50,6 +50,12 @@ def _(process: JumpDiffusion, subject: Subject) -> tuple[Any, ...]:
 @chain_kinds.register
 def _(process: Product, subject: Subject) -> tuple[Any, ...]:
     return subject.kinds[:1] if all(chain_kinds(leaf, subject) for leaf in process.leaves.values()) else ()
+
+
+@chain_kinds.register
+def _(process: CoxIngersollRoss, subject: Subject) -> tuple[Any, ...]:
+    """Its bridges have no divergence in closed form, so that there is no T-step bound."""
+    return ()
 
 
 def _leaps(kind: Any) -> bool:

@@ -16,6 +16,7 @@ from unnoise.predictions import Transition
 from unnoise.processes import (
     BirthDeath,
     BouncyParticle,
+    CoxIngersollRoss,
     FiniteProcess,
     Gaussian,
     Interpolation,
@@ -49,6 +50,7 @@ from unnoise.verify.subjects import (
     gaussian_subject,
     heat_subject,
     jump_subject,
+    orthant_subject,
     product_subject,
     random_law,
     simplex_subject,
@@ -281,6 +283,12 @@ def _superpositions() -> Iterator[Subject]:
         yield superposition_subject(Superposition((1,), schedule), f"Superposition/{type(schedule).__name__}")
 
 
+def _orthant() -> Iterator[Subject]:
+    """Cox-Ingersoll-Ross noise of positive numbers."""
+    yield orthant_subject(CoxIngersollRoss(()), "Orthant/scalar")
+    yield orthant_subject(CoxIngersollRoss((1,), 1.3, 2.0, schedules.VE(0.2, 8.0)), "Orthant/alpha 1.3")
+
+
 def _product() -> Iterator[Subject]:
     yield product_subject(Product(y=Gaussian((1,)), c=Masking(3, (1,))), "Product/Gaussian×Masking")
     mixed = Product(y=Gaussian((1,), schedules.Linear()), c=Uniform(3, (1,), schedules.LinearBeta()))
@@ -316,6 +324,7 @@ _BUILDERS: dict[str, Callable[[], Iterator[Subject]]] = {
     "jumps": _jumps,
     "simplex": _simplex,
     "superpositions": _superpositions,
+    "orthant": _orthant,
     "product": _product,
 }
 FAMILIES = {name: _with_energies(build) for name, build in _BUILDERS.items()}

@@ -6,7 +6,7 @@ from typing import Any
 
 from unnoise.generators.kolmogorov import enumerable
 from unnoise.noise import NoiseSource
-from unnoise.processes import Gaussian, HeatProcess, JumpDiffusion, Process, Thinning, WrightFisher
+from unnoise.processes import CoxIngersollRoss, Gaussian, HeatProcess, JumpDiffusion, Process, Thinning, WrightFisher
 from unnoise.shapes import AnyState
 from unnoise.spaces import tree_leaves
 from unnoise.tree import batch_size, pick
@@ -45,7 +45,8 @@ def _(process: Gaussian, subject: Subject) -> Iterator[Row]:
 @kernels_of.register(HeatProcess)
 @kernels_of.register(JumpDiffusion)
 @kernels_of.register(WrightFisher)
-def _(process: HeatProcess | JumpDiffusion | WrightFisher, subject: Subject) -> Iterator[Row]:
+@kernels_of.register(CoxIngersollRoss)
+def _(process: HeatProcess | JumpDiffusion | WrightFisher | CoxIngersollRoss, subject: Subject) -> Iterator[Row]:
     return kernels_by_laws(subject)
 
 

@@ -10,7 +10,16 @@ import torch
 from torch import Tensor
 
 from unnoise.noise import NoiseSource
-from unnoise.oracles import CategoricalLeaf, CloudLeaf, GaussianLeaf, HeatLeaf, PoissonLeaf, VertexLeaf, WrightFisherLeaf
+from unnoise.oracles import (
+    CategoricalLeaf,
+    CloudLeaf,
+    GaussianLeaf,
+    HeatLeaf,
+    OrthantLeaf,
+    PoissonLeaf,
+    VertexLeaf,
+    WrightFisherLeaf,
+)
 from unnoise.oracles.leaves import Leaf
 from unnoise.predictions import (
     Clean,
@@ -19,6 +28,7 @@ from unnoise.predictions import (
     Flow,
     Intensity,
     Noise,
+    OrthantScore,
     Posterior,
     Rates,
     Ratio,
@@ -31,7 +41,16 @@ from unnoise.predictions import (
     Velocity,
     VertexPosterior,
 )
-from unnoise.processes import FiniteProcess, Gaussian, HeatProcess, JumpDiffusion, Process, Thinning, WrightFisher
+from unnoise.processes import (
+    CoxIngersollRoss,
+    FiniteProcess,
+    Gaussian,
+    HeatProcess,
+    JumpDiffusion,
+    Process,
+    Thinning,
+    WrightFisher,
+)
 
 CONTINUOUS_KINDS = (Clean, Noise, Score, Velocity, Flow)
 COUNT_KINDS = (Intensity, CountRatio)  # and Remaining for pure death
@@ -86,6 +105,13 @@ def simplex_leaf(process: WrightFisher) -> Leaf:
         raise ValueError(f"verification integrates over the space, and {process.space} is too large: use two or three parts")
     ages = torch.tensor([0.1, 0.2, 0.15], dtype=torch.float64)
     return WrightFisherLeaf(process, process.space.project(corners[:, :size]), ages)
+
+
+def orthant_leaf(process: CoxIngersollRoss) -> OrthantLeaf:
+    """Three diffusions from points in general position; of at most two numbers."""
+    points = torch.tensor([[0.3, 1.0], [1.5, 4.0], [5.0, 0.4]], dtype=torch.float64)[:, : process.space.dimension]
+    points, ages = points.reshape(3, *process.space.shape), torch.tensor([0.3, 0.5, 0.2], dtype=torch.float64)
+    return OrthantLeaf(process, points, ages)
 
 
 @dataclass(frozen=True)
@@ -149,3 +175,8 @@ def _(process: WrightFisher) -> LeafOracle:
         raise ValueError(f"no oracle for a leaf with the vertices of {process.space}: use three")
     kind = VertexPosterior if process.vertices else SimplexScore
     return LeafOracle("compositions", (kind,), lambda source: simplex_leaf(process))
+
+
+@leaf_oracle.register
+def _(process: CoxIngersollRoss) -> LeafOracle:
+    return LeafOracle("positive numbers", (OrthantScore,), lambda source: orthant_leaf(process))

@@ -1,5 +1,5 @@
-"""Bounds of wrong networks on the simplex: exp(-bound) sums to at most 1 over the vertices, or integrates to at most 1
-inside.
+"""Bounds of wrong networks on the simplex and of positive numbers: exp(-bound) sums to at most 1 over the vertices, or
+integrates to at most 1.
 
 Inside the integral is one of Lebesgue's measure of the first share, by Gauss's nodes; those over x_t and time are sums over
 nodes too, so that nothing is drawn.
@@ -8,11 +8,12 @@ nodes too, so that nothing is drawn.
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from unnoise.objectives import Quadrature, bound
-from unnoise.processes import WrightFisher
+from unnoise.processes import CoxIngersollRoss, WrightFisher
 from unnoise.verify.guard import guarded
 from unnoise.verify.rows import Place, Row
 from unnoise.verify.subjects import Subject, kind_name
@@ -21,6 +22,7 @@ from unnoise.verify.wrong import Perturbed
 NODES, TIMES = 20, 24  # of the data, and of time: the integrands are smooth in both
 SMALL, LARGE = 0.1, 1.0
 MOST = 4  # networks
+WIDE, HIGHEST = 40, 40.0  # nodes of positive numbers, and the largest
 
 
 def simplex_inequalities(process: WrightFisher, subject: Subject, networks: int) -> Iterator[Row]:
@@ -34,6 +36,20 @@ def simplex_inequalities(process: WrightFisher, subject: Subject, networks: int)
         why = f"an integral over {process.space}, of integrals over it, takes too long here"
         yield Place(subject.name).unchecked("bounds of wrong networks", why)
         return
+    for kind in subject.kinds:
+        place = Place(subject.name, kind_name(kind), "bound, continuous time")
+        yield from _inequalities(subject, place, kind, data, weights, networks)
+
+
+def orthant_inequalities(process: CoxIngersollRoss, subject: Subject, networks: int) -> Iterator[Row]:
+    """One positive number, by Gauss's nodes of its root."""
+    if process.space.dimension > 1:
+        why = f"an integral over {process.space}, of integrals over it, takes too long here"
+        yield Place(subject.name).unchecked("bounds of wrong networks", why)
+        return
+    z, w = (torch.as_tensor(part) for part in np.polynomial.legendre.leggauss(WIDE))
+    root = HIGHEST**0.5 / 2 * (z + 1)
+    data, weights = root.square().reshape(-1, *process.space.shape), HIGHEST**0.5 / 2 * w * 2 * root
     for kind in subject.kinds:
         place = Place(subject.name, kind_name(kind), "bound, continuous time")
         yield from _inequalities(subject, place, kind, data, weights, networks)

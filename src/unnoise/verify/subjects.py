@@ -33,6 +33,7 @@ from unnoise.predictions import (
     Flow,
     Mean,
     MixturePosterior,
+    OrthantScore,
     Posterior,
     Remaining,
     Score,
@@ -42,6 +43,7 @@ from unnoise.predictions import (
 )
 from unnoise.processes import (
     Chain,
+    CoxIngersollRoss,
     FiniteProcess,
     Gaussian,
     HeatProcess,
@@ -66,6 +68,7 @@ from unnoise.verify.leaf_oracles import (
     heat_leaf,
     leaf_oracle,
     mixture_components,
+    orthant_leaf,
     simplex_leaf,
 )
 
@@ -194,6 +197,14 @@ def superposition_subject(process: Superposition, name: str) -> Subject:
     return Subject(name, process, oracle, (MixturePosterior,), None, points, (0.1,), 16)
 
 
+def orthant_subject(process: CoxIngersollRoss, name: str) -> Subject:
+    """A mixture of three Cox-Ingersoll-Ross laws of one positive number."""
+    if process.space.dimension > 1:
+        raise ValueError(f"verification integrates over the space, and {process.space} is too large: use one number")
+    oracle = Components(process, torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64), orthant_leaf(process))
+    return Subject(name, process, oracle, (OrthantScore,), None, oracle.draw(NoiseSource(1, 6)), (1e-2, 0.1), 64)
+
+
 def product_subject(process: Product, name: str) -> Subject:
     """A conditional Gaussian x categorical law, on a product of one leaf of each kind; else three components."""
     leaves = process.leaves
@@ -286,6 +297,11 @@ def _(process: JumpDiffusion, name: str) -> Subject:
 @subject_of.register
 def _(process: WrightFisher, name: str) -> Subject:
     return simplex_subject(process, name)
+
+
+@subject_of.register
+def _(process: CoxIngersollRoss, name: str) -> Subject:
+    return orthant_subject(process, name)
 
 
 @subject_of.register

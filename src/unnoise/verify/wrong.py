@@ -19,6 +19,7 @@ from unnoise.predictions import (
     FinitePrediction,
     HeatPrediction,
     MixturePosterior,
+    OrthantScore,
     Prediction,
     ProductPrediction,
     Rates,
@@ -87,8 +88,9 @@ def _(prediction: ProductPrediction, model: Perturbed, x_t: Tree, source: NoiseS
     return ProductPrediction(leaves, prediction.process, prediction.x_t, prediction.t)
 
 
-@perturb.register
-def _(prediction: ContinuousPrediction, model: Perturbed, x_t: Tree, source: NoiseSource) -> Prediction:
+@perturb.register(ContinuousPrediction)
+@perturb.register(OrthantScore)
+def _(prediction: ContinuousPrediction | OrthantScore, model: Perturbed, x_t: Tree, source: NoiseSource) -> Prediction:
     phase, value = source.at("phase").uniform().item() * 6, prediction.value
     wave = torch.sin(2 * prediction.x_t + 3 * _rows(prediction.t, value) + phase)
     return with_value(prediction, value + model.scale * wave)
