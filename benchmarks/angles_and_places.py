@@ -254,15 +254,15 @@ def picture(path: Path, real: np.ndarray, drawn: np.ndarray) -> None:
     for axis, x, title in zip(axes, (real, drawn), ("held-out rows", "drawn rows"), strict=True):
         x = x[: min(len(real), len(drawn))]
         if globe:
-            axis.plot(np.degrees(np.arctan2(x[:, 1], x[:, 0])), x[:, 2], ".", ms=2.2, alpha=0.6, mew=0, color="#2b4c7e")
+            axis.plot(np.degrees(np.arctan2(x[:, 1], x[:, 0])), x[:, 2], ".", ms=2, alpha=0.6, mew=0, color="#2b4c7e")
             axis.set(xlim=(-180, 180), ylim=(-1, 1), ylabel="sine of latitude", title=title)
             axis.set_xticks(range(-180, 181, 60))
         else:
             hour, day = (x[:, 0] / (2 * pi) * 24) % 24, (x[:, 1] / (2 * pi) * 365.25) % 365.25
-            axis.plot(hour, day, ".", ms=2.2, alpha=0.6, mew=0, color="#2b4c7e")
+            axis.plot(hour, day, ".", ms=2, alpha=0.6, mew=0, color="#2b4c7e")
             axis.set(xlim=(0, 24), ylim=(0, 365.25), xlabel="hour", ylabel="day of the year", title=title)
             axis.set_xticks(range(0, 25, 6))
-    figure.savefig(path, dpi=90)
+    figure.savefig(path, dpi=76)
 
 
 def main() -> None:
