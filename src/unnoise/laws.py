@@ -106,7 +106,7 @@ class Normal(Law):
 
 
 class Categorical(Law):
-    """Independent categories with normalised log-probabilities in the last axis."""
+    """Independent categories with normalised log-probabilities in the last axis; of logits: `Categorical.normalised`."""
 
     def __init__(self, log_probs: Float[Tensor, "batch *shape size"]):
         self.log_probs = log_probs

@@ -37,7 +37,13 @@ class Around:
     low: float
     step: float  # 0: on no grid
     closed: ClassVar[bool] = True
-    limits: ClassVar[None] = None
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Once around; whole numbers up to the whole end of the period, since a year has a day 366."""
+        return self.low, (
+            np.ceil(self.low + self.period) if self.step >= 1 else self.low + self.period
+        ) + SLACK * self.period
 
     @classmethod
     def fit(cls, x: np.ndarray, period: float) -> "Around":

@@ -148,9 +148,10 @@ class HeatProcess(Process):
         return Local(cast(Tensor, diffusion) * score, diffusion)
 
     def reverse_step(self, x_t: Tensor, score: Tensor, s: Clock, t: Clock) -> Law:
-        """The kernel of a step down by a score."""
-        raise self.unanswered(
-            "reverse_step(x_t, score, s, t)", "the kernel of a step by a score (FromGenerator() needs none)"
+        """The kernel of a step down by a score, where a family has one."""
+        raise TypeError(
+            f"{type(self).__name__} has no kernel over a step by a score: sample by FromGenerator(), and for a likelihood "
+            f"take un.bound, or along the flow of this leaf alone un.likelihood"
         )
 
     def conditioned_local(self, x_t: Tensor, x0: Tensor, t: Clock) -> Local:

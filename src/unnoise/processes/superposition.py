@@ -128,6 +128,13 @@ class Superposition(Gaussian):
             jumps = FreshJumps(here, sigma.square(), (1 - w) * self.speed(t))
         return Local(drift, diffusion, jumps=jumps)
 
+    def support(self, x0: Tensor, t: Clock) -> tuple[Tensor, Tensor]:
+        if self.weight < 1 and self.space.dimension > 1:
+            raise ValueError(
+                f"an exact expectation over {self.space} of integrals over where jumps lead is out of reach: draw instead"
+            )
+        return super().support(x0, t)
+
     def conditioned_local(self, x_t: Tensor, x0: Tensor, t: Clock) -> Local:
         return self.shares_local(x_t, NormalShares.point(x0), t)
 

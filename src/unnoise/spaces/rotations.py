@@ -23,7 +23,7 @@ from math import log
 import torch
 from torch import Tensor
 
-from unnoise.checks import unread
+from unnoise.checks import may_read, unread
 from unnoise.noise import NoiseSource
 from unnoise.rotation_matrices import angle_of, exponential, from_quaternions, hat, identity, nearest, to_quaternions, vee
 from unnoise.shapes import AnyState, Float
@@ -61,6 +61,10 @@ class Rotations(ArraySpace, Manifold):
     @staticmethod
     def from_quaternions(q: Float[Tensor, "batch 4"]) -> Float[Tensor, "batch 3 3"]:
         """The rotations of quaternions (w, x, y, z), the real part first."""
+        if q.shape[-1] != 4:
+            raise ValueError(f"quaternions of shape {tuple(q.shape)}: the last axis holds (w, x, y, z)")
+        if may_read(q) and bool(((length := q.detach().norm(dim=-1)) < ROUNDING).any() | ~length.isfinite().all()):
+            raise ValueError("a quaternion is 0 or not finite, and is no rotation: drop such rows")
         return from_quaternions(q)
 
     @staticmethod

@@ -4,7 +4,7 @@
     steps       E_P[dQ/dP] = 1 along drawn paths, Q the same generator tilted: exact for the chain of steps, whatever their
                 size, if steps are drawn from the law that their density says
     Dynkin      phi(x_T) - phi(x_0) = int L phi dt in the mean, up to O(step): the steps are those of the generator
-    prior       -log p(x_T) is finite where paths end, so that the bound is
+    prior       -log p(x_T) is finite where paths end, so that the bound is; on a space that can be listed it sums to 1
     marginals   where the process has them: the forward equation of this very generator, the reverse given x_0, and draws
 
 Means over paths are told in standard errors, five of which are passed by chance once in two million runs; Dynkin's formula
@@ -17,10 +17,11 @@ from typing import Any
 import torch
 
 from unnoise.generators import Estimate, Generator, Paths, dynkin, log_density_ratio, simulated
+from unnoise.generators.kolmogorov import enumerable, states
 from unnoise.noise import NoiseSource
 from unnoise.processes import Process, Simulated
 from unnoise.shapes import Tree
-from unnoise.tree import map_leaves
+from unnoise.tree import batch_size, map_leaves
 from unnoise.verify.generators import Operators, generator_checks, wave
 from unnoise.verify.generic_kernels import conditioned, drawn, forward_equation
 from unnoise.verify.guard import guarded
@@ -83,3 +84,7 @@ def _generator_of(process: Simulated) -> Any:
 def _prior(process: Simulated, place: Place, paths: Paths) -> Iterator[Row]:
     log_p = process.prior(PATHS).log_prob(paths.states[-1])
     yield place.at_most("-log p(x_T) is finite where paths end", 1e6, -log_p)
+    if enumerable(process.space):
+        x = states(process.space)
+        total = process.prior(batch_size(x)).log_prob(x).double().exp().sum()
+        yield place.row("the prior sums to 1 over all states", 1.0, total, abs(float(total) - 1), 1e-6)
