@@ -9,7 +9,7 @@ nearer to each other than a step, and share what lies between them.
 """
 
 from dataclasses import dataclass
-from math import pi
+from math import ceil, pi
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,9 +41,8 @@ class Around:
     @property
     def limits(self) -> tuple[float, float]:
         """Once around; whole numbers up to the whole end of the period, since a year has a day 366."""
-        return self.low, (
-            np.ceil(self.low + self.period) if self.step >= 1 else self.low + self.period
-        ) + SLACK * self.period
+        end = self.low + self.period
+        return self.low - SLACK * self.period, (ceil(end) if self.step >= 1 else end) + SLACK * self.period
 
     @classmethod
     def fit(cls, x: np.ndarray, period: float) -> "Around":
