@@ -5,18 +5,20 @@
 
 Every contender has the same perceptron (two layers of width 64; only the last layer differs, by what it has to say), the
 same number of updates of the same batches, and is then asked for samples with 16, 32 and 64 evaluations of its network per
-sample.  Printed are, over the trained copies and their samples,
+sample.  Processes of finite speed are thinned, and take as many as their paths need: the mean number of network rows of a
+sample is printed, for several caps.  The cap of the model in training is 30; a lower one takes fewer calls and cuts ratios
+off.  Printed are, over the trained copies and their samples,
 
     energy   1000 x the energy distance 2 E|X - Y| - E|X - X'| - E|Y - Y'| of samples from the data (unbiased: it may fall
              below 0), with its standard error; data against data in the last row
     modes    the total variation of the shares of the modes; what lies further than four standard deviations from all of
              them is a mode of its own, without any data
     between  that share
-    seconds  of training, and for 1000 samples, on one thread
+    seconds  of one core, of training, and for 1000 samples
 
 A contender is one function of MODELS: it returns what is trained (a loss of a batch) and the ways to draw from it.
 
-    python benchmarks/separated_modes.py          the table of docs/jumps.md (some ten minutes)
+    python benchmarks/separated_modes.py          the table of docs/jumps.md (some twenty minutes)
       --updates N --copies N --samples N          updates, trained copies of each, samples of each copy
       --only NAME ...                             contenders or data sets whose name contains one of these
       --json                                      the figures as JSON
@@ -42,7 +44,10 @@ CALLS = (16, 32, 64)
 BATCH, RATE, AVERAGE = 256, 2e-3, 0.995
 FAR = 4.0  # standard deviations from every mode: between them
 PART = 500  # samples drawn together
-Draw = Callable[[un.AnyDenoiser, int, int, int], Tensor]  # (denoiser, samples, calls, seed)
+CAPS = (2, 4, 9, 30)  # of thinned samples
+VISITS = 2  # times of a path at which training asks the network
+JUMPING = 4  # one update in so many is of the jumps of a superposition, whose bound costs 20 times that of the diffusion
+Draw = Callable[[un.AnyDenoiser, int, int, int], tuple[Tensor, float]]  # (denoiser, samples, calls, seed): (x, calls taken)
 
 
 @dataclass(frozen=True)
@@ -85,39 +90,65 @@ def pair() -> Modes:
 DATA = {"ring": ring, "pair": pair}
 
 
+@dataclass(frozen=True)
+class Way:
+    """A way to draw, and the calls to ask of it (0: as many as it takes)."""
+
+    draw: Draw
+    calls: tuple[int, ...] = CALLS
+
+
 @dataclass
 class Contender:
     """What is trained, and the ways to draw from it."""
 
     denoiser: un.AnyDenoiser
     loss: Callable[[Tensor, int], Tensor]  # of a batch and a seed
-    draws: dict[str, Draw]
+    draws: dict[str, Way]
 
 
-def by(sampler: Any) -> Draw:
+def drawn(denoiser: un.AnyDenoiser, samples: int, seed: int, **options: Any) -> tuple[Tensor, float]:
+    parts = [un.sample(denoiser, n=min(PART, samples - i), seed=seed, first=i, **options) for i in range(0, samples, PART)]
+    return torch.cat([x for x, _ in parts]).float(), sum(info.rows for _, info in parts) / samples
+
+
+def by(sampler: Any) -> Way:
     """Steps of a sampler that asks the network once in each."""
-
-    def draw(denoiser: un.AnyDenoiser, samples: int, calls: int, seed: int) -> Tensor:
-        parts = [
-            un.sample(denoiser, n=min(PART, samples - i), calls=calls, sampler=sampler(), seed=seed, first=i)[0]
-            for i in range(0, samples, PART)
-        ]
-        return torch.cat(parts).float()
-
-    return draw
+    return Way(lambda denoiser, samples, calls, seed: drawn(denoiser, samples, seed, calls=calls, sampler=sampler()))
 
 
-def trained_by(denoiser: un.AnyDenoiser, draws: dict[str, Draw], **options: Any) -> Contender:
+def thinned(cap: float) -> Way:
+    """Exactly, with ratios up to a cap."""
+
+    def draw(denoiser: Any, samples: int, calls: int, seed: int) -> tuple[Tensor, float]:
+        return drawn(un.Denoiser(denoiser.network, denoiser.process.with_cap(cap)), samples, seed)
+
+    return Way(draw, (0,))
+
+
+def mixed(weight: float, sampler: Any) -> Way:
+    """A superposition in this proportion."""
+
+    def draw(denoiser: Any, samples: int, calls: int, seed: int) -> tuple[Tensor, float]:
+        in_proportion = un.Denoiser(denoiser.network, denoiser.process.mixed(weight))
+        return drawn(in_proportion, samples, seed, calls=calls, sampler=sampler())
+
+    return Way(draw)
+
+
+def trained_by(denoiser: un.AnyDenoiser, draws: dict[str, Way], **options: Any) -> Contender:
     objective = Objective(denoiser, **options)
     return Contender(denoiser, lambda x, seed: objective(x, un.NoiseSource(seed, len(x))).loss.mean(), draws)
 
 
-def of_process(process: un.Process, seed: int, draws: dict[str, Draw], **options: Any) -> Contender:
+def of_process(process: un.Process, seed: int, draws: dict[str, Way], **options: Any) -> Contender:
     return trained_by(un.Denoiser(default_network(process, "tiny", seed=seed), process), draws, **options)
 
 
 GAUSSIAN = {"DPM-Solver++": by(un.samplers.DPMSolverPP), "ancestral": by(un.samplers.Ancestral)}
 JUMPS = {"ancestral": by(un.samplers.Ancestral), "generator": by(un.samplers.FromGenerator)}
+THINNED = {f"thinned, cap {cap}": thinned(cap) for cap in CAPS}
+MIXED = {f"generator, w = {weight:g}": mixed(weight, un.samplers.FromGenerator) for weight in (0.0, 0.5, 1.0)}
 
 
 def gaussian(seed: int) -> Contender:
@@ -140,11 +171,37 @@ def clouds_alone(seed: int) -> Contender:
     return of_process(un.JumpDiffusion((2,), jumps=1e-9, scale=1.5), seed, {"ancestral": by(un.samplers.Ancestral)})
 
 
+def zig_zag(seed: int) -> Contender:
+    """The zig-zag process, by ratios of flips."""
+    return of_process(un.ZigZag((2,), visits=VISITS), seed, THINNED)
+
+
+def hamiltonian(seed: int) -> Contender:
+    """Randomised Hamiltonian dynamics, by laws of velocities."""
+    return of_process(un.RandomisedHamiltonian((2,), visits=VISITS), seed, THINNED)
+
+
+def superposition(seed: int) -> Contender:
+    """A diffusion and jumps on one path, learned together: an update is of the one or of the other, bound at w = 0 or 1."""
+    process = un.Superposition((2,), un.schedules.LinearBeta(), weight=1.0)
+    network = default_network(process, "tiny", seed=seed)
+    parts = {weight: Objective(un.Denoiser(network, process.mixed(weight))) for weight in (0.0, 1.0)}
+
+    def loss(x: Tensor, seed: int) -> Tensor:
+        return parts[float(seed % JUMPING > 0)](x, un.NoiseSource(seed, len(x))).loss.mean()
+
+    draws = {**MIXED, "ancestral, w = 1": mixed(1.0, un.samplers.Ancestral)}
+    return Contender(un.Denoiser(network, process), loss, draws)
+
+
 MODELS: dict[str, Callable[[int], Contender]] = {
     "Gaussian": gaussian,
     "Gaussian, velocity": gaussian_velocity,
     "jump-diffusion": jump_diffusion,
     "clouds alone": clouds_alone,
+    "zig-zag": zig_zag,
+    "Hamiltonian": hamiltonian,
+    "superposition": superposition,
 }
 
 
@@ -154,7 +211,7 @@ def train(contender: Contender, data: Modes, updates: int, seed: int) -> float:
     optimiser = torch.optim.Adam(parameters, lr=RATE)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, updates)
     average = [p.detach().clone() for p in parameters]
-    start = time.perf_counter()
+    start = time.process_time()
     for update in range(updates):
         optimiser.zero_grad()
         contender.loss(data.draw(BATCH, seed * updates + update), seed * updates + update).backward()
@@ -167,7 +224,7 @@ def train(contender: Contender, data: Modes, updates: int, seed: int) -> float:
     with torch.no_grad():
         for p, mean in zip(parameters, average, strict=True):
             p.copy_(mean)
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def energy_distance(x: Tensor, y: Tensor) -> float:
@@ -197,16 +254,17 @@ def rows_of(name: str, data: Modes, label: str, copies: int, updates: int, sampl
     for copy in range(copies):
         contender = MODELS[name](copy)
         seconds.append(train(contender, data, updates, copy))
-        for how, draw in contender.draws.items():
-            for calls in CALLS:
-                start = time.perf_counter()
+        for how, way in contender.draws.items():
+            for calls in way.calls:
+                start = time.process_time()
                 with torch.no_grad():
-                    x = draw(deepcopy(contender.denoiser), samples, calls, 100 + copy)
-                spent = 1000 * (time.perf_counter() - start) / samples
-                found.setdefault((how, calls), []).append({**figures(data, x, copy), "drawing": spent})
+                    x, taken = way.draw(deepcopy(contender.denoiser), samples, calls, 100 + copy)
+                spent = 1000 * (time.process_time() - start) / samples
+                told = {**figures(data, x, copy), "drawing": spent, "calls": taken}
+                found.setdefault((how, calls), []).append(told)
     made = []
-    for (how, calls), values in found.items():
-        row: dict[str, Any] = {"data": label, "model": name, "sampler": how, "calls": calls}
+    for (how, _), values in found.items():
+        row: dict[str, Any] = {"data": label, "model": name, "sampler": how}
         for key in values[0]:
             row[key], row[f"{key} error"] = mean_and_error([value[key] for value in values])
         made.append({**row, "training": sum(seconds) / copies})
@@ -228,7 +286,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines = []
     for row in rows:
         energy, modes = (f"{row[key]:.{d}f} ± {row[f'{key} error']:.{d}f}" for key, d in (("energy", 1), ("modes", 3)))
-        cells = (row["data"], row["model"], row["sampler"], row["calls"] or "", energy, modes, f"{row['between']:.3f}")
+        way = (row["data"], row["model"], row["sampler"], round(row["calls"]) or "")
+        cells = (*way, energy, modes, f"{row['between']:.3f}")
         lines.append(f"| {' | '.join(map(str, cells))} | {row['training']:.0f} | {row['drawing']:.1f} |")
     return "\n".join(lines)
 

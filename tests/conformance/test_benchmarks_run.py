@@ -80,8 +80,22 @@ def test_step_times():
 
 
 def test_separated_modes():
-    options = ("--updates=3", "--copies=2", "--samples=60", "--only", "pair", "Gaussian", "jump-diffusion", "--json")
+    options = (
+        "--updates=3",
+        "--copies=2",
+        "--samples=60",
+        "--only",
+        "pair",
+        "Gaussian",
+        "jump-diffusion",
+        "zig-zag",
+        "superposition",
+        "--json",
+    )
     found = json.loads(printed("separated_modes.py", *options))
-    assert [row["model"] for row in found] == ["Gaussian"] * 6 + ["jump-diffusion"] * 6 + ["data"]
+    asked = ["Gaussian"] * 6 + ["jump-diffusion"] * 6
+    assert [row["model"] for row in found] == [*asked, *["zig-zag"] * 4, *["superposition"] * 12, "data"]
+    assert {round(row["calls"], 6) for row in found[:12] + found[16:-1]} == {16, 32, 64}
+    assert all(6 < row["calls"] / cap < 9 for row, cap in zip(found[12:16], (2, 4, 9, 30), strict=True))  # 7.2 is the mean
     assert all(row["energy error"] >= 0 and 0 <= row["modes"] <= 1 for row in found)
     assert abs(found[-1]["energy"]) < 60 and max(row["energy"] for row in found) > 60  # untrained, and seen to be

@@ -1,11 +1,12 @@
 """Jumps whose rate depends on the state, by thinning: the law of where they lead, and what is refused."""
 
+from math import log
+
 import pytest
 import torch
 
 import unnoise as un
 from unnoise.oracles import cloud_mixture
-from unnoise.predictions import jump_scores
 from unnoise.processes.jump_kernels import NormalJumps
 from unnoise.spaces import ThinnedJumps
 
@@ -58,12 +59,14 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="cap = 0: pass the largest ratio"):
         ThinnedJumps(forward(1), log_ratio, cap=0)
     thinned = ThinnedJumps(forward(1), log_ratio, cap=3.0)
+    with pytest.raises(ValueError, match="cap = 0.5: ratios of densities exceed 1"):
+        un.JumpDiffusion((1,), cap=0.5)
     with pytest.raises(TypeError, match="ThinnedJumps does not know its total rate"):
         ThinnedJumps(thinned, log_ratio, cap=3.0)
 
 
 @pytest.mark.conformance
-def test_an_energy_is_a_jump_diffusion(monkeypatch):
+def test_an_energy_is_a_jump_diffusion():
     """Score and jump rates of the oracle's log-marginal are those of its clouds where the ratio is below the cap, and so is
     the bound; the cap makes it larger, never smaller."""
     process = un.JumpDiffusion((1,), un.schedules.LinearBeta(), jumps=2.0, scale=1.5)
@@ -80,9 +83,13 @@ def test_an_energy_is_a_jump_diffusion(monkeypatch):
     with torch.no_grad():
         own, capped = (float(un.bound(view, x0, **options).total) for view in (oracle, oracle.predicting(un.Energy)))
         assert 1e-5 < capped - own < 5e-4  # what the ratio exceeds the cap by
-        with monkeypatch.context() as patch:
-            patch.setattr(jump_scores, "CAP", 1e8)
-            assert abs(float(un.bound(oracle.predicting(un.Energy), x0, **options).total) - own) < 1e-9
+        free = oracle.predicting(un.Energy, process=process.with_cap(1e8))
+        assert abs(float(un.bound(free, x0, **options).total) - own) < 1e-9
+    low = oracle.predicting(un.Energy, process=process.with_cap(5))  # bounds and samplers read it, by rates and by proposals
+    jumps = low(x, t).local().jumps
+    assert jumps.log_cap == pytest.approx(log(5)) and bool((jumps.total(x) <= 5.01 * process.jumps).all())
+    with torch.no_grad():
+        assert float(un.bound(low, x0, **options).total) - own > 5e-3  # ten times as much
     drawn, _ = un.sample(oracle.predicting(un.Energy), n=50, steps=16, sampler=un.samplers.FromGenerator(), seed=0, end=0.05)
     assert bool(drawn.isfinite().all())
 

@@ -1,9 +1,10 @@
 """What an energy says of a jump-diffusion: its gradient, and its differences wherever a throw leads.
 
-    drift -f + g^2 grad E(x),        jumps J(x, y) = l N(y; x, w) min(e^{E(y) - E(x)}, CAP)
+    drift -f + g^2 grad E(x),        jumps J(x, y) = l N(y; x, w) min(e^{E(y) - E(x)}, cap)
 
 The total rate is an integral of e^E that a network does not know: bounds take it at the nodes or the draws of the process,
-around x, and samplers draw by thinning (`spaces.ThinnedJumps`), with an evaluation of the energy for each proposal.  Where
+around x, and samplers draw by thinning (`spaces.ThinnedJumps`), with an evaluation of the energy for each proposal.  The
+cap is that of the process, and part of the model: throws are proposed at so many times their rate.  Where
 the noise is small a throw leads back to places as narrow as that noise, which nodes and draws around x seldom meet: the
 integral is then rough, and what the ratio exceeds the cap by is lost.  `CloudMixture` knows all of it in closed form and is
 the default; an energy is for what has no clouds.
@@ -19,8 +20,6 @@ from unnoise.predictions.base import Kind, Prediction, refuse
 from unnoise.processes import JumpDiffusion, Process
 from unnoise.shapes import Clock, Float
 from unnoise.spaces.local import ThinnedJumps
-
-CAP = 50.0  # the largest ratio that the model makes use of: 50 times the rate of throws is proposed
 
 
 class ScoreAndRatio(Prediction):
@@ -48,7 +47,7 @@ class ScoreAndRatio(Prediction):
     def local(self) -> Local:
         forward = self.process.local(self.x_t, self.t)
         assert forward.drift is not None and forward.diffusion is not None and forward.jumps is not None
-        jumps = ThinnedJumps(forward.jumps, self.log_ratio, CAP, self.process.draws)
+        jumps = ThinnedJumps(forward.jumps, self.log_ratio, self.process.cap, self.process.draws)
         return Local(-forward.drift + forward.diffusion * self.score, forward.diffusion, jumps=jumps)
 
     def step(self, s: Clock) -> Law:

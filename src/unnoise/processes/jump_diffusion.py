@@ -31,6 +31,7 @@ which is never too small (the log-sum inequality over n), and 0 where alpha_1 = 
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from math import inf
 
@@ -66,12 +67,19 @@ class Clouds:
         return cls(centres, zero, zero)
 
 
+def _checked_cap(cap: float | int) -> float:
+    if not 1 <= cap < inf:
+        raise ValueError(f"cap = {cap:g}: ratios of densities exceed 1 somewhere, so pass a finite cap of several")
+    return float(cap)
+
+
 class JumpDiffusion(Process):
     """Gaussian noise of a schedule, and `jumps` normal throws on average by t = 1, each of standard deviation `scale` in
     the data's own units.
 
     `draws` destinations stand for the bound's integral over the way back of throws (0: nodes, of one or two numbers); by
-    default nodes for one number, and draws for several."""
+    default nodes for one number, and draws for several.  `cap` is the largest ratio of densities of a model that says no
+    rates in closed form (`Energy`): part of it, for bound and sampler alike."""
 
     space: Euclidean
     state_space: Euclidean
@@ -86,6 +94,7 @@ class JumpDiffusion(Process):
         jumps: float | int = 2.0,
         scale: float | int = 2.0,
         draws: int | None = None,
+        cap: float | int = 50.0,
     ):
         super().__init__()
         self.space = self.state_space = Euclidean(shape)
@@ -102,7 +111,14 @@ class JumpDiffusion(Process):
         self.draws = DRAWS * (self.space.dimension > 1) if draws is None else draws
         if self.draws < 0:
             raise ValueError(f"draws = {draws}: pass a number of destinations, or 0 for nodes (of one or two numbers)")
+        self.cap = _checked_cap(cap)
         self.cutoff = 0.0 if float(self.schedule.sigma(0.0).detach()) > 0 else 1e-4
+
+    def with_cap(self, cap: float | int) -> "JumpDiffusion":
+        """The same process, with ratios up to another cap."""
+        other = copy(self)
+        other.cap = _checked_cap(cap)
+        return other
 
     @property
     def latest(self) -> float:
