@@ -86,6 +86,7 @@ def test_what_a_user_does(tmp_path, case):
     assert np.array_equal(again.sample(6, steps=6, seed=1), x)
 
 
+@slow
 def test_by_commands(tmp_path, monkeypatch, capsys):
     def main(words):
         with pytest.raises(SystemExit) as ended:

@@ -150,7 +150,8 @@ class HeatProcess(Process):
     def reverse_step(self, x_t: Tensor, score: Tensor, s: Clock, t: Clock) -> Law:
         """The kernel of a step down by a score."""
         raise self.unanswered(
-            "reverse_step(x_t, score, s, t)", "the kernel of a step by a score (FromGenerator() needs none)"
+            "reverse_step(x_t, score, s, t)",
+            "the kernel of a step by a score (sample by FromGenerator(), and for a likelihood take un.bound)",
         )
 
     def conditioned_local(self, x_t: Tensor, x0: Tensor, t: Clock) -> Local:
