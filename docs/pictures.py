@@ -386,6 +386,44 @@ def manifolds() -> Figure:
 
 
 @picture
+def globe_and_rotations() -> Figure:
+    """Reverse paths on the globe and their ends, and how far rotations end from two poses, beside the data's densities."""
+    figure = plt.figure(figsize=(WIDTH, 3.4))
+    globe, turns = un.SphereHeat(2), un.RotationHeat()
+    places = globe.space.project(torch.tensor([[1.0, 0.5, 0.4], [0.6, -0.9, -0.5]], dtype=torch.float64))
+    shares, variances = torch.tensor([0.4, 0.6]), torch.tensor([0.03, 0.1])
+    oracle = un.oracles.heat_mixture(globe, shares, places, variances)
+    path, info = un.sample(oracle, n=5, steps=120, seed=2, dtype=torch.float64, trajectory=True)
+    ends, _ = un.sample(oracle, n=600, steps=48, seed=3, dtype=torch.float64)
+    around, up = torch.meshgrid(times(60) * 2 * torch.pi - torch.pi, times(30) * torch.pi - torch.pi / 2, indexing="xy")
+    y = torch.stack([up.cos() * around.cos(), up.cos() * around.sin(), up.sin()], -1)
+    axis = figure.add_subplot(1, 2, 1, projection="mollweide")
+    axis.pcolormesh(around, up, oracle.log_prob(y.reshape(-1, 3)).exp().reshape(up.shape), cmap=PATHS, shading="gouraud")
+    axis.scatter(torch.atan2(ends[:, 1], ends[:, 0]), ends[:, 2].asin(), s=1.5, color=COLOURS[1], lw=0)
+    for i, line in enumerate(torch.stack(info.trajectory).unbind(1)):
+        east, north = torch.atan2(line[:, 1], line[:, 0]), line[:, 2].clamp(-1, 1).asin()
+        east[1:][(east[1:] - east[:-1]).abs() > torch.pi] = torch.nan
+        axis.plot(east, north, color=COLOURS[0 if i == 0 else i + 1], lw=0.9)
+    axis.set_title("globe: reverse paths, 600 ends red, data's density grey")
+    axis.set_xticklabels([])
+    axis.set_yticklabels([])
+    means = un.Rotations.from_quaternions(torch.tensor([[1, 0, 0, 0], [0.5, 0.5, 0.5, -0.5]], dtype=torch.float64))
+    poses = un.oracles.heat_mixture(turns, shares, means, variances)
+    x, _ = un.sample(poses, n=1500, steps=48, seed=4, dtype=torch.float64)
+    bars = figure.add_subplot(1, 2, 2)
+    for mean, share, v, colour in zip(means, shares, variances, COLOURS, strict=False):
+        angle = ((((mean.T @ x).diagonal(dim1=1, dim2=2).sum(1) - 1) / 2).clamp(-1, 1)).acos()
+        bars.hist(angle.numpy(), torch.linspace(0, torch.pi, 61).numpy(), density=True, color=colour, alpha=0.5, lw=0)
+        w = torch.linspace(1e-3, torch.pi - 1e-3, 300, dtype=torch.float64)
+        spun = mean @ un.Rotations.from_quaternions(torch.stack([(w / 2).cos(), 0 * w, 0 * w, (w / 2).sin()], 1))
+        own = turns.law(mean.expand(len(w), 3, 3), v.double().expand(len(w))).log_prob(spun).exp()
+        bars.plot(w, share * own * (1 - w.cos()) / torch.pi, color=colour, lw=1.2)
+    bars.set_title("rotations: angle from each of two poses, 1,500 ends")
+    bars.set_xticks([0, torch.pi / 2, torch.pi], ["0", "π/2", "π"])
+    return figure
+
+
+@picture
 def finite_speed() -> Figure:
     """Straight pieces: the Kac process, whose law has atoms at both ends, and the zig-zag, which forgets into N(0, 1)."""
     figure = sheet(5.4)

@@ -84,7 +84,7 @@ class Train(Extended):
 
     option: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default_factory=tuple)
     """name=value, for an option of the format: sheet=NAME of a spreadsheet, size=32 of images, axis=series or columns of an
-    array, or one of a format of your own; may be repeated."""
+    array, space=rotations, sphere, angles or composition of an array, or one of a format of your own; may be repeated."""
 
     length: COUNT = None
     """Symbols in a window of text, or in a padded sequence."""

@@ -8,6 +8,8 @@ channels may be first or last; states have it first.
 Numbers of one axis, or of one and channels, that lie in an order are series (see `series`): they are scaled place by place,
 and have a network that sees neighbours.
 
+Points of closed spaces (rotations, spheres, angles) and compositions are such where that is said (see `points`).
+
 Categories are noised by steps to the next level up or down, `ordinal`, or by masking.  The former keeps a level near what it
 was for a while, as Gaussian noise does.
 """
@@ -25,6 +27,7 @@ from torch import Tensor
 from unnoise.data.array_files import check_array, is_idx, named, packed, written_as
 from unnoise.data.base import BY_CONTENT, BY_NAME, NO, BadData, Bins, Format, Line
 from unnoise.data.files import suffix_of, write_bytes
+from unnoise.data.points import Points, points_named
 from unnoise.data.reading import Reading
 from unnoise.data.registry import register_format
 from unnoise.data.series import series_axis
@@ -33,7 +36,7 @@ from unnoise.objectives import Importance
 from unnoise.objectives.decoders import DiscretisedGaussian
 from unnoise.processes import Gaussian, Masking, Process, RateMatrix, rate_matrices
 from unnoise.schedules import Cosine
-from unnoise.shapes import Tree
+from unnoise.shapes import AnyState, Tree
 
 LEVELS = 256  # distinct integers of an array that counts as levels
 MANY = 3  # levels that are noised as ordinals unless told otherwise
@@ -48,7 +51,12 @@ class Array(Format):
     kind = "array"
     suffix = ".npy"
     suffixes = (".npy", ".npz")
-    options = {"--categories": "arrays", "--noise": "the levels of arrays", "--option axis": "arrays"}
+    options = {
+        "--categories": "arrays",
+        "--noise": "the levels of arrays",
+        "--option axis": "arrays",
+        "--option space": "arrays",
+    }
 
     shape: list[int]  # of an example, as it is in the file
     dtype: str  # numpy's name for the file's numbers
@@ -63,6 +71,7 @@ class Array(Format):
     array: str | None = None  # its name in an .npz file
     others: list[str] = field(default_factory=list)  # the arrays beside it there
     series: str = ""  # how it is known that the examples are series; empty where they are none
+    space: str = ""  # of which the examples are points, as told; empty: numbers or levels
 
     @classmethod
     def recognises(cls, path: Path, how: Reading) -> int:
@@ -77,14 +86,19 @@ class Array(Format):
 
     @classmethod
     def read(cls, path: Path, how: Reading) -> tuple["Array", Tree]:
-        return cls.fit(path, how.categories, how.noise, how.options.get("axis"))
+        return cls.fit(path, how.categories, how.noise, how.options.get("axis"), how.options.get("space"))
 
     @classmethod
     def fit(
-        cls, path: Path, categories: bool = False, noise: str | None = None, axis: str | None = None
+        cls,
+        path: Path,
+        categories: bool = False,
+        noise: str | None = None,
+        axis: str | None = None,
+        space: str | None = None,
     ) -> tuple["Array", Tree]:
         values, name, others = named(path)
-        own, x = cls.of_array(values, categories, noise, str(path), axis)
+        own, x = cls.of_array(values, categories, noise, str(path), axis, space)
         own.array, own.others = name, others
         return own, x
 
@@ -96,9 +110,14 @@ class Array(Format):
         noise: str | None = None,
         where: str = "the array",
         axis: str | None = None,
+        space: str | None = None,
     ) -> tuple["Array", Tree]:
         """The format of an array and its states; `where` is what errors call it."""
         check_array(values, where)
+        if space is not None:
+            return cls._of_points(
+                values, space, where, {"--categories": categories, "--noise": noise, "--option axis": axis}
+            )
         order = None if categories else series_axis(values, axis)
         last = values.ndim == 4 and values.shape[-1] in (1, 3) and values.shape[1] not in (1, 3)
         if order is not None and values.ndim == 3:
@@ -108,13 +127,7 @@ class Array(Format):
         if values.dtype == bool:
             values = values.astype(np.uint8)
         if np.issubdtype(values.dtype, np.integer):
-            low, high = int(values.min()), int(values.max())
-            full = values.dtype == np.uint8 and high > 127
-            own.low, own.levels = (0, 256) if full else (low, high - low + 1)
-            if own.levels > LEVELS:
-                own.low = own.levels = 0
-            if own.levels == 1 and not categories:
-                raise BadData(f"{where}: every entry is {low}, so there is nothing to learn: pass data that varies")
+            own._count_levels(values, where)
         if own.levels == 0:
             if categories:
                 raise BadData(
@@ -129,6 +142,26 @@ class Array(Format):
                 f"--noise {noise}: numbers have Gaussian noise; it is for levels as --categories, or for sequences"
             )
         return own, own.states(values, where)
+
+    @classmethod
+    def _of_points(cls, values: np.ndarray, space: str, where: str, others: dict[str, Any]) -> tuple["Array", Tree]:
+        """Points of a space; `others`: the options that say nothing of them."""
+        points = points_named(space)
+        if wrong := [option for option, said in others.items() if said]:
+            raise BadData(f"{wrong[0]}: says nothing of {points.noun}, --option space={space}: leave it out")
+        own = cls(shape=list(values.shape[1:]), dtype=str(values.dtype), space=space)
+        x = own.states(values, where)
+        own.span = points.span(values, where)
+        return own, x
+
+    def _count_levels(self, values: np.ndarray, where: str) -> None:
+        low, high = int(values.min()), int(values.max())
+        full = values.dtype == np.uint8 and high > 127
+        self.low, self.levels = (0, 256) if full else (low, high - low + 1)
+        if self.levels > LEVELS:
+            self.low = self.levels = 0
+        if self.levels == 1 and not self.categories:
+            raise BadData(f"{where}: every entry is {low}, so there is nothing to learn: pass data that varies")
 
     def _standardise(self, values: np.ndarray) -> None:
         """Note mean and scale: of every coordinate of vectors and series, else of all."""
@@ -147,6 +180,11 @@ class Array(Format):
         if self.noise == "ordinal" and self.levels < 2:
             raise BadData("--noise ordinal: there is one level only, with none beside it: leave it out")
 
+    @property
+    def points(self) -> Points | None:
+        """What the examples are points of, if they are."""
+        return points_named(self.space) if self.space else None
+
     def lines(self) -> list[Line]:
         size = " × ".join(map(str, self.shape)) or "one number"
         what = "series" if self.series else "array"
@@ -159,6 +197,8 @@ class Array(Format):
         what += f"; an order ({self.series})" if self.series else ""
         kind = "ordinal categories" if self.categories else "numbers"
         noise = NOISES[self.noise] if self.categories else "Gaussian, cosine schedule"
+        if self.points:
+            kind, what, noise = self.space, self.points.said(tuple(self.shape)), type(self.process()).__name__
         return [Line(part, kind, what, noise), *(Line(f"array {name}", "left out", "", "") for name in self.others)]
 
     @staticmethod
@@ -173,9 +213,13 @@ class Array(Format):
     @property
     def pictured(self) -> bool:
         """Whether an example is an image: two axes, and channels as a PNG has them."""
-        return not self.series and (len(self.shape) == 2 or (len(self.shape) == 3 and self.state_shape[0] <= 4))
+        return not (self.series or self.space) and (
+            len(self.shape) == 2 or (len(self.shape) == 3 and self.state_shape[0] <= 4)
+        )
 
     def process(self) -> Process:
+        if self.points:
+            return self.points.process(tuple(self.shape))
         if not self.categories:
             return Gaussian(self.state_shape, Cosine())
         if self.noise == "masking":
@@ -188,12 +232,12 @@ class Array(Format):
 
     @property
     def dear(self) -> bool:
-        return len(self.shape) > 1 and not self.series
+        return len(self.shape) > 1 and not (self.series or self.space)
 
     @property
     def vectors(self) -> bool:
         """Whether the examples are numbers, one or some side by side, in no order."""
-        return len(self.shape) <= 1 and not (self.series or self.categories or self.levels)
+        return len(self.shape) <= 1 and not (self.series or self.categories or self.levels or self.space)
 
     def network_hints(self) -> dict[str, Any]:
         return {"bin": self.width if self.levels else 0.0, "series": bool(self.series)}
@@ -256,10 +300,34 @@ class Array(Format):
     def gaps_of_array(self, values: np.ndarray, mark: str | None = None, where: str = "the array") -> tuple[Tree, Tree]:
         """Those of an array."""
         values, known = self._known(values, mark, where)
+        if self.points:
+            return self._points_with_gaps(self.points, values, known, where)
         values = np.where(known, values, values.dtype.type(self.low))
         if self.channels_last:
             known = np.moveaxis(known, -1, 1)
         return self.states(values, where), torch.as_tensor(known.copy())
+
+    def _points_with_gaps(self, points: Points, values: np.ndarray, known: np.ndarray, where: str) -> tuple[Tensor, Tensor]:
+        if points.whole:
+            rows = known.reshape(len(known), -1)
+            if (broken := rows.any(1) & ~rows.all(1)).any():
+                row = int(np.argmax(broken))
+                raise BadData(
+                    f"{where}: row {row} has gaps in {int((~rows[row]).sum())} of {rows.shape[1]} entries, and of "
+                    f"{points.noun} one is known or missing as a whole: put gaps into all of its entries"
+                )
+        x = self.states(np.where(known, values, points.anywhere(tuple(self.shape))).astype(values.dtype), where)
+        assert isinstance(x, Tensor)
+        fixed = torch.as_tensor(known.copy())
+        if points.whole:
+            fixed = fixed.reshape(len(x), -1)[:, 0].reshape(-1, *[1] * (x.ndim - 1)).expand(x.shape)
+        return x, fixed
+
+    def count_gaps(self, fixed: AnyState) -> int:
+        if self.points and self.points.whole:
+            assert isinstance(fixed, Tensor)
+            return int((~fixed).reshape(len(fixed), -1).any(1).sum())
+        return super().count_gaps(fixed)
 
     def _known(self, values: np.ndarray, mark: str | None, where: str) -> tuple[np.ndarray, np.ndarray]:
         """Numbers with gaps, and which of them are known."""
@@ -276,6 +344,9 @@ class Array(Format):
         return values, known
 
     def states(self, values: np.ndarray, path: Path | str) -> Tree:
+        if self.points:
+            self.points.check(values, str(path))
+            return self.points.states(values.astype(np.float64))
         if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
             where = np.argwhere(~np.isfinite(values))[0].tolist()
             raise BadData(f"{path}: the entry {where} is {values[tuple(where)]}: drop or impute it first")
@@ -305,6 +376,9 @@ class Array(Format):
     def values(self, x: Tree) -> np.ndarray:
         """States as the numbers of the file; what are no levels, within the range of the training data."""
         assert isinstance(x, Tensor)
+        if self.points:
+            start = self.span[0] if self.span else 0.0
+            return as_type(self.points.values(x.double().cpu().numpy(), tuple(self.shape), start), np.dtype(self.dtype))
         if self.categories:
             if bool((x >= self.levels).any()):
                 raise BadData("some levels are still masked: draw to time 0 by a method that reveals all, as Ancestral does")

@@ -39,7 +39,8 @@ class Reading:
     """Columns of a table that are modelled though they are identifiers or private."""
 
     options: dict[str, str] = field(default_factory=dict)
-    """Options of the format by name: sheet of a spreadsheet, size of images, axis of an array, or those of one's own."""
+    """Options of the format by name: sheet of a spreadsheet, size of images, axis or space of an array, or those of
+    one's own."""
 
     def given(self) -> list[str]:
         """The options that say something, as they are written on the command line."""

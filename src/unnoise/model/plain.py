@@ -34,7 +34,8 @@ def fitted(plain: Any, how: Reading, kinds: dict[str, Any] | None) -> tuple[Form
     """The format of plain data and its states."""
     if isinstance(plain, np.ndarray):
         _refuse_others(Array, how, kinds, "an array")
-        return Array.of_array(plain, how.categories, how.noise)
+        axis, space = how.options.get("axis"), how.options.get("space")
+        return Array.of_array(plain, how.categories, how.noise, axis=axis, space=space)
     if isinstance(plain, str | list):
         _refuse_others(Sequences, how, kinds, "strings")
         symbols: Any = how.text

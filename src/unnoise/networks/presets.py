@@ -1,7 +1,6 @@
 """A network for a process, in three sizes.
 
     numbers or counts, one axis or none     MLP; angles, and positions with velocities, of any shape too
-    numbers or counts, one axis or none     MLP; angles of any shape too
     numbers under jump-diffusion            CloudMLP
     positions whose velocities are drawn    VelocityMLP
     numbers in an order, such as in time    SeriesNet
@@ -250,6 +249,19 @@ def column(process: Process, path: tuple[str, ...]) -> ColumnLeaf:
 @column.register
 def _(process: Gaussian, path: tuple[str, ...]) -> ColumnLeaf:
     return ColumnLeaf(path=path, kind="number", shape=process.space.shape)
+
+
+@column.register
+def _(process: Superposition, path: tuple[str, ...]) -> ColumnLeaf:
+    return ColumnLeaf(path=path, kind="number", shape=process.space.shape, entries=3 * LAWS)
+
+
+@column.register
+def _(process: JumpDiffusion, path: tuple[str, ...]) -> ColumnLeaf:
+    raise TypeError(
+        f"the leaf {list(path)} is a JumpDiffusion, of which clouds of all its numbers are said, and no column each: pass a "
+        f"network of your own, that returns [batch, clouds, {process.space.dimension + 2}] for this leaf"
+    )
 
 
 @column.register
