@@ -112,9 +112,9 @@ class Composition(JointLeaf):
         if (wrong := wrong_sums(total * scores, known, total, digits)).size:
             raise BadData(no_sum(total * scores, known, int(wrong[0]), self.names, (total,), alone=len(scores) == 1))
         y = np.where(known, scores, 0.0)
-        whole = known.all(1)
-        y[whole] /= y[whole].sum(1, keepdims=True)
         missing = ~known
+        whole = missing.sum(1) == 0
+        y[whole] /= y[whole].sum(1, keepdims=True)
         fill = -np.log(noise.at("fill").uniform((self.size,)).numpy()) * missing
         left = np.maximum(1 - y.sum(1), LEFT)
         y[~whole] += (left[:, None] * fill / np.maximum(fill.sum(1, keepdims=True), 1e-300))[~whole]
