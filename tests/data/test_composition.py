@@ -211,6 +211,9 @@ def test_typed_shares_keep_their_type():
     whole = pa.table({name: pa.array(units[:, i].astype(int), pa.int16()) for i, name in enumerate(PARTS)})
     table, x = Table.of_arrow(whole, SAID)
     assert table.arrow(x).to_pylist() == whole.to_pylist()
+    halves = pa.table({"sand": [20, 30], "silt": [40.5, 20], "clay": [39.5, 50]})
+    with pytest.raises(BadData, match="column 'sand' holds whole numbers and its partners do not: store it as floats"):
+        Table.of_arrow(halves, SAID)
 
 
 @pytest.mark.conformance
@@ -221,7 +224,7 @@ def test_a_model_of_compositions():
     low = np.arange(600) % 2 == 0
     y = np.where(low[:, None], rng.dirichlet([30, 6, 4], 600), rng.dirichlet([4, 6, 30], 600))
     frame = pd.DataFrame(on_grid(y, 1000) / 1000, columns=list(PARTS)).assign(kind=np.where(low, "sandy", "clayey"))
-    model = un.fit(frame, steps=150, preset="tiny", seed=0, columns=SAID)
+    model = un.fit(frame, steps=150, preset="tiny", seed=0, kinds=SAID)
     drawn = model.sample(200, seed=1)
     assert list(drawn.columns) == list(frame.columns) and np.allclose(drawn[list(PARTS)].sum(axis=1), 1, atol=1e-12)
     sandy = model.sample(60, given={"kind": "sandy"}, seed=1)
