@@ -8,13 +8,17 @@ import numpy as np
 from unnoise.data.any_scale import Scale
 from unnoise.data.around import PERIODS, SLACK, Around
 from unnoise.data.columns import MISSING, TRUTH, Column, Texts
+from unnoise.data.composition import KINDS as COMPOSITION
+from unnoise.data.composition import TOTALS, Shares, decimals
 from unnoise.data.globe import DEGREES, Meridians, Parallels, limits
 from unnoise.data.globe import KINDS as GLOBE
 from unnoise.data.left_out import LeftOut, maker_of
 from unnoise.data.private import private_form, private_number, private_words, running
 from unnoise.data.quantiles import Quantiles
+from unnoise.data.scales import Decimals
 from unnoise.data.text_scales import REMEDY, is_marker, scale_of
 from unnoise.data.wishes import LEFT_OUT, Evidence, Wish
+from unnoise.data.written_numbers import WrittenNumbers
 
 FEW = 256  # at most so many distinct numbers are ordinal categories where each of them has
 ROWS_EACH = 100  # rows on average: with fewer, numbers learn from their neighbours what categories cannot
@@ -51,6 +55,8 @@ def column_kind(values: Texts, wish: Any = None, evidence: Evidence | None = Non
         return _angles(kept, wished.period, scale, known)
     if wished.kind in GLOBE:
         return _globe(kept, wished.kind, wished.period or DEGREES, scale, known)
+    if wished.kind in COMPOSITION:
+        return _shares(kept, scale, known)
     column = _numbers(kept, wished.kind, scale, known | {"scale": scale})
     return replace(column, note=note or ("" if wished.form else scale.note))
 
@@ -168,3 +174,14 @@ def _globe(values: Texts, kind: str, period: float, scale: Scale, known: dict[st
         raise values.error(f"has longitudes from {x.min():g} to {x.max():g}, more than once around: correct it")
     scores = Parallels.fit(x, period) if kind == GLOBE[0] else Meridians.fit(x, period)
     return Column(kind=kind, texts=(), **known | {"scale": scale.on_grid(values.distinct), "scores": scores})
+
+
+def _shares(values: Texts, scale: Scale, known: dict[str, Any]) -> Column:
+    """Numbers of one part, of which `composition_columns` makes compositions."""
+    x, most = scale.parse(values.distinct), max(TOTALS)
+    if not isinstance(scale, Decimals | WrittenNumbers):
+        raise values.error(f"holds a {scale.noun} too long for a share: use kind number")
+    if (bad := np.flatnonzero((x < 0) | (x > most * (1 + SLACK)))).size:
+        raise values.error(f"is no share, from 0 to 1 or to {most:g}: correct it, or use kind number", int(bad[0]))
+    scores = Shares(np.array([x.min(), x.max()]), most, decimals(x) if scale.most is None else scale.most)
+    return Column(kind=COMPOSITION[0], texts=(), **known | {"scale": scale, "scores": scores})

@@ -22,6 +22,7 @@ import numpy as np
 from unnoise.data.any_scale import Scale, scale_from_json, scale_to_json
 from unnoise.data.around import Around
 from unnoise.data.base import BadData
+from unnoise.data.composition import Shares
 from unnoise.data.globe import Meridians, Parallels
 from unnoise.data.quantiles import Quantiles
 from unnoise.data.scales import Decimals
@@ -31,13 +32,14 @@ from unnoise.noise import NoiseSource
 MISSING = ("", "nan", "NaN")
 TRUTH = {"true", "false"}
 SEED = 0  # of the places of repeated values: the same file is always encoded alike
-Scores = Quantiles | Straight | Around | Parallels | Meridians
+Scores = Quantiles | Straight | Around | Parallels | Meridians | Shares
 MAPS: dict[str, Any] = {
     "quantiles": Quantiles,
     "straight": Straight,
     "around": Around,
     "parallels": Parallels,
     "meridians": Meridians,
+    "shares": Shares,
 }
 
 

@@ -17,6 +17,7 @@ HEAD = f"""\
 # drop: not even in samples
 # more: {{kind: ordinal, order: [low, high]}}, {{kind: number, missing: [-9]}}, {{kind: date, form: day first}},
 #   {{kind: angle, period: 24}}, {{kind: latitude, with: lon, period: radians}}: with its longitude a place on the globe
+#   {{kind: composition, with: [silt, clay]}}: shares that sum to one or to 100
 # periods: a number, or {", ".join(PERIODS)}
 # forms: {", ".join(FORMS)}
 """

@@ -176,6 +176,8 @@ class Table(Format):
             said = "; ".join(f"{column.name!r} is {column.kind} ({column.what})" for column in left_out)
             raise BadData(f"{where}: no column is left to model, {said}: keep one with --keep")
         types = {name: table.schema.field(name).type for name in names}
+        if odd := [c.name for c in columns if c.partners and "int" in str(types[c.name]) and c.arrow() == "double"]:
+            raise BadData(f"{where}: column {odd[0]!r} holds whole numbers and its partners do not: store it as floats")
         if not typed:
             types |= {column.name: arrow_type(column.arrow()) for column in columns}
         settings["late"] = LATE if table.num_rows <= FEW_ROWS else 1.0

@@ -64,7 +64,10 @@ def _joint(format: "Table", parts: dict[str, tuple[float, bool]]) -> dict[str, t
             raise BadData(f"{what}: {joint.noun}, so give all of {joint.names} or none of them")
         if there:
             scores, known = (np.array([values]) for values in zip(*(parts[name] for name in joint.names), strict=True))
-            point = joint.encode(scores, known, NoiseSource(SEED, 1).at(leaf))[0]
+            try:
+                point = joint.encode(scores, known, NoiseSource(SEED, 1).at(leaf))[0]
+            except BadData as error:
+                raise BadData(f"given: {error}") from error
             result[leaf] = torch.tensor(point, dtype=torch.float32), torch.ones(len(point), dtype=torch.bool)
     return result
 

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from unnoise.data.base import Line
+from unnoise.data.base import BadData, Line
 from unnoise.data.columns import SEED, Column, Texts
+from unnoise.data.composition import Composition
 from unnoise.data.globe import Globe
 from unnoise.data.joint_leaf import JointLeaf
 from unnoise.data.places import Scored
@@ -20,7 +21,7 @@ from unnoise.shapes import Bool, Float, Tree
 if TYPE_CHECKING:
     from unnoise.data.table import Table
 
-JOINT: dict[str, type[JointLeaf]] = {"latitude": Globe}  # by the kind of their first column
+JOINT: dict[str, type[JointLeaf]] = {"latitude": Globe, "composition": Composition}  # by the kind of their first column
 
 
 def leaf_names(names: list[str]) -> list[str]:
@@ -110,7 +111,10 @@ def _states(format: "Table", texts: dict[str, Texts], unseen: str) -> dict[str, 
     for leaf, joint in format.joints.items():
         scores = np.stack([np.asarray(coded[name][1]) for name in joint.names], 1)
         known = np.stack([coded[column.name][0] == column.size - 1 for column in joint.columns], 1)
-        points = joint.encode(scores, known, NoiseSource(SEED, len(scores)).at(leaf))
+        try:
+            points = joint.encode(scores, known, NoiseSource(SEED, len(scores)).at(leaf))
+        except BadData as error:
+            raise BadData(f"{texts[joint.names[0]].where}: {error}") from error
         x[leaf] = torch.as_tensor(points, dtype=torch.float32)
     return x
 

@@ -6,6 +6,7 @@ from typing import Any
 from unnoise.data.base import BadData
 from unnoise.data.column_kinds import column_kind
 from unnoise.data.columns import Column, Texts
+from unnoise.data.composition_columns import with_compositions
 from unnoise.data.globe_columns import with_globe
 from unnoise.data.left_out import LeftOut
 from unnoise.data.wishes import Evidence
@@ -31,6 +32,7 @@ def understand(texts: Mapping[str, Texts], wishes: Mapping[str, Any], keep: tupl
     def make(name: str, wish: dict[str, Any]) -> Column | LeftOut:
         return column_kind(texts[name], wish, evidence, name in keep)
 
+    found = with_compositions(found, texts, wishes, make)
     return list(with_globe(found, texts, wishes, make).values())
 
 

@@ -6,12 +6,13 @@ from typing import Any
 
 from unnoise.data.around import PERIODS
 from unnoise.data.columns import Column, Texts
+from unnoise.data.composition import KINDS as COMPOSITION
 from unnoise.data.globe import KINDS as GLOBE
 from unnoise.data.left_out import LeftOut
 from unnoise.data.written_dates import WrittenDates
 from unnoise.data.written_numbers import WrittenNumbers
 
-JOINT_KINDS = GLOBE  # of columns that are one leaf with others
+JOINT_KINDS = (*GLOBE, *COMPOSITION)  # of columns that are one leaf with others
 KINDS = ("number", "count", "ordinal", "category", "boolean", "date", "angle", *JOINT_KINDS)
 LEFT_OUT = ("identifier", "private", "text")
 FORMS: dict[str, str | bool] = {"decimal comma": ",", "decimal point": ".", "day first": True, "month first": False}
