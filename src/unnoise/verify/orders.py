@@ -67,6 +67,7 @@ WITHOUT = {
     "EntropyBounded": "a heuristic: which coordinates come first depends on their tokens",
     "Gillespie": "exact: events at their own times",
     "Uniformization": "exact: events at their own times",
+    "ThinnedFlights": "exact: events at their own times, thinned",
     "Frozen": "moves nothing",
     "Replacement": "approximate: a law only with many rounds of short steps",
     "Sampler": "base class",
