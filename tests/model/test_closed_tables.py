@@ -53,7 +53,7 @@ def test_from_a_frame_and_back(tmp_path):
     assert np.isfinite(model.bound(TABLE.iloc[:4])).all()
     again = un.load(model.save(tmp_path / "run"))
     assert again.sample(20, steps=6, seed=1).equals(x)
-    with pytest.raises(NotImplementedError, match="for a likelihood take un.bound"):
+    with pytest.raises(TypeError, match="for a likelihood take un.bound"):
         model.likelihood(TABLE.iloc[:2])
 
 

@@ -74,5 +74,5 @@ def test_clouds_are_no_columns():
 def test_a_likelihood_that_has_no_kernels_says_what_has_none():
     process = un.Product(x=un.RotationHeat(), label=un.Masking(3, (1,)))
     denoiser = un.Denoiser(Apart(process.leaves["x"]), process)
-    with pytest.raises(NotImplementedError, match="for a likelihood take un.bound"):
+    with pytest.raises(TypeError, match="for a likelihood take un.bound"):
         un.likelihood(denoiser, {"x": torch.eye(3).expand(2, 3, 3), "label": torch.zeros(2, 1, dtype=torch.int64)})
