@@ -214,25 +214,3 @@ def test_typed_shares_keep_their_type():
     halves = pa.table({"sand": [20, 30], "silt": [40.5, 20], "clay": [39.5, 50]})
     with pytest.raises(BadData, match="column 'sand' holds whole numbers and its partners do not: store it as floats"):
         Table.of_arrow(halves, SAID)
-
-
-@pytest.mark.conformance
-def test_a_model_of_compositions():
-    """By the default recipe: draws, gaps and conditions, and a bound that beats the uniform law's -log 2 on two clusters."""
-    pd = pytest.importorskip("pandas")
-    rng = np.random.default_rng(1)
-    low = np.arange(600) % 2 == 0
-    y = np.where(low[:, None], rng.dirichlet([30, 6, 4], 600), rng.dirichlet([4, 6, 30], 600))
-    frame = pd.DataFrame(on_grid(y, 1000) / 1000, columns=list(PARTS)).assign(kind=np.where(low, "sandy", "clayey"))
-    model = un.fit(frame, steps=150, preset="tiny", seed=0, kinds=SAID)
-    drawn = model.sample(200, seed=1)
-    assert list(drawn.columns) == list(frame.columns) and np.allclose(drawn[list(PARTS)].sum(axis=1), 1, atol=1e-12)
-    sandy = model.sample(60, given={"kind": "sandy"}, seed=1)
-    assert (sandy["sand"] > sandy["clay"]).mean() > 0.8
-    here = model.sample(40, given={"sand": 0.7, "silt": 0.2, "clay": 0.1}, seed=1)
-    assert (here["sand"] == 0.7).all() and (here["kind"] == "sandy").mean() > 0.8
-    gaps = frame.head(20).copy()
-    gaps.loc[:9, list(PARTS)] = np.nan
-    filled = model.infill(gaps, seed=0)
-    assert filled["sand"].notna().all() and (filled["sand"][10:] == frame["sand"][10:20]).all()
-    assert float(np.mean(model.bound(frame.head(200)))) < -log(2) + log(2) - 0.7
