@@ -79,12 +79,9 @@ _SAVED: tuple[type[Prediction], ...] = (
     *(Posterior, RawPosterior, Ratio, Rates),
     *(Remaining, Intensity, CountRatio, Energy),
     *(UnitScore, TangentScore),
-    CloudMixture,
-    FlipRatios,
-    *(SimplexScore, VertexPosterior),
-    MixturePosterior,
-    *(FlipRatios, VelocityDensity),
     *(SimplexScore, VertexPosterior, OrthantScore),
+    *(CloudMixture, MixturePosterior),
+    *(FlipRatios, VelocityDensity),
 )
 for _kind in _SAVED:
     register_kind(_kind)
