@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from unnoise import (
         generators,
+        guidance,
         likelihoods,
         objectives,
         oracles,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from unnoise.covariance import Covariance, Stationary
     from unnoise.denoiser import AnyDenoiser, Denoiser, fit_variance
     from unnoise.generators import Generator, Local, divergence
+    from unnoise.guidance import targets
     from unnoise.likelihoods import Dequantised, Enumeration, PathWeighted, ProbabilityFlow
     from unnoise.likelihoods.likelihood import likelihood
     from unnoise.model import Model, fit, load
@@ -128,7 +130,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 MODULES = (
-    *("checks", "conditions", "covariance", "data", "denoiser", "evaluation", "extensions", "generators", "laws"),
+    *(
+        "checks",
+        "conditions",
+        "covariance",
+        "data",
+        "denoiser",
+        "evaluation",
+        "extensions",
+        "generators",
+        "guidance",
+        "laws",
+    ),
     *(
         "likelihoods",
         "model",
@@ -148,6 +161,7 @@ NAMES = {  # by the module that each name is fetched from
     "covariance": "Covariance Stationary",
     "denoiser": "AnyDenoiser Denoiser fit_variance",
     "generators": "Generator Local divergence",
+    "guidance": "targets",
     "likelihoods": "Dequantised Enumeration PathWeighted ProbabilityFlow",
     "likelihoods.likelihood": "likelihood",
     "model": "Model fit load",
@@ -285,6 +299,7 @@ __all__ = [
     "fit_schedule",
     "fit_variance",
     "generators",
+    "guidance",
     "likelihood",
     "likelihoods",
     "load",
@@ -298,6 +313,7 @@ __all__ = [
     "samplers",
     "schedules",
     "spaces",
+    "targets",
     "tree",
     "variances",
     "weightings",

@@ -12,6 +12,7 @@ network(x, t, label=..., graph=...); the names of what it is given already are r
     checked(condition, rows)   the rule, asked at the entrance of bounds, samplers and likelihoods
     rows_of(condition, index)  the share of some rows
     tiled(condition, n)        for the batch n times over
+    unknown(condition)         the same with nothing known: -1 for categories, NaN for numbers
     given(condition)           as the network sees it, with the marks taken off
 """
 
@@ -103,6 +104,15 @@ def one_row(condition: Condition, rows: int) -> dict[str, Any]:
 def spread(condition: Condition, rows: int) -> dict[str, Any]:
     """A condition of one row, for `rows` rows that share it."""
     return _map(lambda leaf: leaf.expand(rows, *leaf.shape[1:]), condition)
+
+
+def unknown(condition: Condition) -> dict[str, Any]:
+    """The same tree with nothing known of any row: -1 in place of categories, NaN in place of numbers."""
+
+    def nothing(value: Tensor) -> Tensor:
+        return torch.full_like(value, float("nan") if value.dtype.is_floating_point else -1)
+
+    return _map(nothing, condition)
 
 
 def given(condition: Condition) -> dict[str, Any]:

@@ -61,6 +61,10 @@ class Law(ABC):
     @abstractmethod
     def draw(self, noise: NoiseSource) -> Tree: ...
 
+    def powered(self, power: float) -> "Law | None":
+        """The law whose density is proportional to this one's to a power above 0; None where it is not known."""
+        return None
+
 
 class Normal(Law):
     """Independent normal coordinates; a standard deviation of 0 is a point mass.
@@ -104,6 +108,9 @@ class Normal(Law):
     def draw(self, noise: NoiseSource) -> Tensor:
         return self.at(noise.normal(tuple(self.mean.shape[1:]), self.mean.dtype).to(self.mean.device))
 
+    def powered(self, power: float) -> Law | None:
+        return Normal(self.mean, self.std / power**0.5, self.covariance) if power > 0 else None
+
 
 class Categorical(Law):
     """Independent categories with normalised log-probabilities in the last axis; of logits: `Categorical.normalised`."""
@@ -130,6 +137,9 @@ class Categorical(Law):
 
     def draw(self, noise: NoiseSource) -> Tensor:
         return self.drawn(noise)
+
+    def powered(self, power: float) -> Law | None:
+        return Categorical.normalised((power * self.log_probs).clamp_min(LOG_ZERO)) if power > 0 else None
 
     def drawn(self, noise: NoiseSource) -> Tensor:
         """How `draw` goes about it, by the probabilities unless a law knows better."""
@@ -199,3 +209,7 @@ class Joint(Law):
 
     def draw(self, noise: NoiseSource) -> dict[str, Tree]:
         return {name: law.draw(noise.at(name)) for name, law in self.leaves.items()}
+
+    def powered(self, power: float) -> Law | None:
+        leaves = {name: law.powered(power) for name, law in self.leaves.items()}
+        return None if None in leaves.values() else Joint({name: law for name, law in leaves.items() if law is not None})

@@ -20,6 +20,7 @@ from unnoise.samplers.heun import Heun
 from unnoise.samplers.leaps import Euler, TauLeaping, ThetaRK2, ThetaTrapezoidal
 from unnoise.samplers.linear import DDIM, EulerMaruyama
 from unnoise.samplers.one_by_one import OneByOne
+from unnoise.samplers.particles import NoSurvivors, ParticleRecord, Particles
 from unnoise.samplers.problem import Info, Problem
 from unnoise.samplers.products import Frozen, Leaves
 from unnoise.samplers.registry import register_sampler
@@ -32,6 +33,7 @@ from unnoise.samplers.state import Memory, State, StopSampling
 from unnoise.samplers.stirring import Circulation, Reversible, Rotation, Stirring, stirred
 from unnoise.samplers.thinned_flights import ThinnedFlights
 from unnoise.samplers.tokens import Tokens
+from unnoise.samplers.weighed import Said, WeighedDenoiser
 from unnoise.samplers.written import register_part, written
 
 __all__ = [
@@ -59,8 +61,11 @@ __all__ = [
     "Langevin",
     "Leaves",
     "Memory",
+    "NoSurvivors",
     "OneByOne",
     "OneStep",
+    "ParticleRecord",
+    "Particles",
     "Plan",
     "PredictorCorrector",
     "Problem",
@@ -70,6 +75,7 @@ __all__ = [
     "Reversible",
     "Rotation",
     "Routed",
+    "Said",
     "Sampler",
     "State",
     "Stepping",
@@ -83,6 +89,7 @@ __all__ = [
     "Tokens",
     "UniPC",
     "Uniformization",
+    "WeighedDenoiser",
     "captured",
     "default_leaf_method",
     "default_sampler",
@@ -113,6 +120,7 @@ for _kind in (
     Gillespie,
     Heun,
     LMS,
+    Particles,
     PredictorCorrector,
     Remasking,
     Replacement,

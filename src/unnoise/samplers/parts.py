@@ -39,5 +39,7 @@ def joined(parts: list[Info]) -> Info:
     whole.clipped = torch.stack(clipped).sum(0) if clipped else None
     ends = [part.end_errors for part in parts if part.end_errors is not None]
     whole.end_errors = (max(end[0] for end in ends), max(end[1] for end in ends)) if ends else None
+    particles = [part.particles for part in parts if part.particles is not None]
+    whole.particles = type(particles[0]).joined(particles) if particles else None
     whole.batch, whole.way = max((part.batch or 0 for part in parts), default=0) or None, parts[-1].way
     return whole

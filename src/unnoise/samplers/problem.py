@@ -32,6 +32,7 @@ class Info:
     seed: int | None = None  # by which the run can be repeated
     stopped: float | None = None  # the time at which a callback ended the run
     batch: int | None = None  # rows at a time, where they were drawn in batches
+    particles: Any = None  # what became of them, of methods that weigh (`samplers.particles.ParticleRecord`)
     way: str | None = None  # and how the kernels of a batch were launched (`samplers.many`)
 
 
@@ -61,6 +62,7 @@ class Problem:
         self.device = noise.rows.device
         self.clock = times.to(self.device)  # the same times where the states are
         self.info = info or Info(times=times)
+        self.given = False  # whether the first states were given, not drawn from the prior
         self.chosen: Tensor | None = None  # which rows of the whole run these are; None: all of them
         self._parts: dict[str, tuple[NoiseSource, Problem]] = {}
 

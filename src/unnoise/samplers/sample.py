@@ -242,9 +242,11 @@ def _begun(
     count = batch_size(x) if n is None else n  # type: ignore[arg-type]
     key = seed_of(seed)
     noise = NoiseSource(key, row_numbers(rows, first, count, where), where)
+    problem = Problem(denoiser, times, noise, {}, info=Info(times=times, seed=key))
+    problem.given = x is not None
     if x is None:
         x = process.prior(count, dtype, where).draw(noise.at("prior"))
-    return x, Problem(denoiser, times, noise, {}, info=Info(times=times, seed=key))
+    return x, problem
 
 
 def _run(

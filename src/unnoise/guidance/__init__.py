@@ -1,0 +1,20 @@
+"""Control: conditions, guidance, constraints and steering, and the right law at the end."""
+
+from unnoise.guidance import targets, twists
+from unnoise.guidance.automata import Automaton, regular
+from unnoise.guidance.classifier import ClassifierGuided
+from unnoise.guidance.classifier_free import ClassifierFree
+from unnoise.guidance.given import Given, Unconditional
+from unnoise.guidance.twists import Twist
+
+__all__ = [
+    "Automaton",
+    "ClassifierFree",
+    "ClassifierGuided",
+    "Given",
+    "Twist",
+    "Unconditional",
+    "regular",
+    "targets",
+    "twists",
+]

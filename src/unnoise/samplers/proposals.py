@@ -1,0 +1,214 @@
+"""Steps that can be weighed: how a particle moves, and the density of that move under each model and backwards.
+
+From x at time t to y at s < t, with models p_i, exponents g_i of sum S, a proposal K and the forward process q, the weight
+that turns K into the path law of  prod_i p_i^{g_i}  is
+
+    prod_i p_i(y | x)^{g_i}  q(x | y)^{1 - S} / K(y | x),
+
+since p_{i,s}(y) / p_{i,t}(x) = p_i(y | x) / q(x | y) for a model whose kernels reverse q.  It holds on any space that knows
+the densities of its steps: in small steps it tends to the weights that are written with rates (scores) and integrals over
+time, and unlike those it is exact for the discretised model.
+
+    KernelSteps       the models' own kernels (`Ancestral`)
+    GeneratorSteps    Euler's rule (`FromGenerator`), whose small steps have densities on every space
+    Reveals           masking, one coordinate at a time in a random order: K, p_i and q share the order, so that only the
+                      laws of the token count, prod_i p_i(v)^{g_i} / K(v), whatever S is
+
+A step to t = 0 on numbers ends on a point: what its kernel says of the mean has no density, and counts as 1.  The models are
+compared down to the last time above 0.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unnoise.generators.path_estimates import step_law
+from unnoise.laws import Law
+from unnoise.noise import NoiseSource
+from unnoise.predictions import Prediction
+from unnoise.processes import Process
+from unnoise.samplers.ancestral import Ancestral
+from unnoise.samplers.base import Sampler
+from unnoise.samplers.generic import FromGenerator
+from unnoise.samplers.problem import Problem
+from unnoise.samplers.reveal import FirstHitting, levels, masking_of, reveal_logits
+from unnoise.samplers.state import Memory
+from unnoise.samplers.weighed import Said
+from unnoise.shapes import Clock, Float, Int, Tree
+from unnoise.tree import batch_size
+
+
+@dataclass(frozen=True)
+class Move:
+    """Where a step leads, and the logarithm of its weight."""
+
+    x: Tree
+    log_weight: Float[Tensor, "batch"]
+
+
+def log_density(process: Process, law: Any, x: Any, s: float) -> Float[Tensor, "batch"]:
+    """log of a step's density at x; 0 where a step to s ends on points."""
+    if process.leaves:
+        parts = [log_density(leaf, law.leaves[name], x[name], s) for name, leaf in process.leaves.items()]
+        return torch.stack(parts).sum(0)
+    if process.has_density and process.noiseless(s):
+        return torch.zeros(batch_size(x), dtype=torch.float64, device=x.device)
+    return law.log_prob(x).double()
+
+
+class Proposal(ABC):
+    """One kind of step.  It knows the run and the exponents; what belongs to rows is in `memory`."""
+
+    def __init__(self, problem: Problem, exponents: tuple[float, ...]):
+        self.problem, self.exponents = problem, exponents
+        self.rest = 1 - sum(exponents)
+        self.rest = 0.0 if abs(self.rest) < 1e-12 else self.rest
+
+    def init(self, x: Tree) -> Memory | None:
+        """What is remembered of the rows before the first step."""
+        return None
+
+    @property
+    @abstractmethod
+    def steps(self) -> int: ...
+
+    @abstractmethod
+    def time(self, memory: Any, k: int) -> Clock:
+        """When the network is asked in step k: one time, or one per row."""
+
+    @abstractmethod
+    def move(self, said: Said, x: Tree, memory: Any, k: int, noise: NoiseSource) -> Move: ...
+
+    def weigh(self, parts: list[Tensor], own: Tensor) -> Float[Tensor, "batch"]:
+        """sum_i g_i log p_i - log K; what the proposal cannot draw has no weight."""
+        terms = [g * part for g, part in zip(self.exponents, parts, strict=True) if g != 0]
+        return torch.stack([*terms, -own]).sum(0)
+
+
+class _Steps(Proposal):
+    """Along the grid."""
+
+    @property
+    def steps(self) -> int:
+        return self.problem.steps
+
+    def time(self, memory: Any, k: int) -> Clock:
+        return self.problem.clock[k]
+
+    def move(self, said: Said, x: Tree, memory: Any, k: int, noise: NoiseSource) -> Move:
+        process, s = self.problem.process, float(self.problem.times[k + 1])
+        law = self.law(said.prediction, k)
+        y = law.draw(noise)
+        same = len(said.parts) == 1 and self.exponents[0] == 1 and said.parts[0] is said.prediction
+        if same:
+            return Move(y, torch.zeros(batch_size(y), dtype=torch.float64, device=self.problem.device))
+        parts = [log_density(process, self.law(part, k), y, s) for part in said.parts]
+        log_weight = self.weigh(parts, log_density(process, law, y, s))
+        if self.rest:
+            log_weight = log_weight + self.rest * log_density(process, self.back(y, k), x, s)
+        return Move(y, log_weight)
+
+    @abstractmethod
+    def law(self, prediction: Prediction, k: int) -> Law:
+        """Of the state after step k, as a prediction has it."""
+
+    @abstractmethod
+    def back(self, y: Tree, k: int) -> Law:
+        """Of the state before step k under the forward process."""
+
+
+class KernelSteps(_Steps):
+    def law(self, prediction: Prediction, k: int) -> Law:
+        return prediction.step(self.problem.clock[k + 1])
+
+    def back(self, y: Tree, k: int) -> Law:
+        return self.problem.process.transition(y, self.problem.clock[k + 1], self.problem.clock[k])
+
+
+class GeneratorSteps(_Steps):
+    def law(self, prediction: Prediction, k: int) -> Law:
+        return step_law(self.problem.process.state_space, prediction.local(), prediction.x_t, self._span(k))
+
+    def back(self, y: Tree, k: int) -> Law:
+        process = self.problem.process
+        local = process.local(y, self.problem.clock[k].expand(batch_size(y)))  # the rates of the step's own instant
+        return step_law(process.state_space, local, y, self._span(k))
+
+    def _span(self, k: int) -> Tensor:
+        return self.problem.clock[k] - self.problem.clock[k + 1]
+
+
+@dataclass(frozen=True)
+class RevealOrder(Memory):
+    """Of each row: its coordinates in the order of their reveals, and alpha at each."""
+
+    order: Int[Tensor, "batch coordinates"]
+    level: Float[Tensor, "batch coordinates"]
+
+
+class Reveals(Proposal):
+    def __init__(self, problem: Problem, exponents: tuple[float, ...], most: int):
+        super().__init__(problem, exponents)
+        self.process, self.most = masking_of(problem.process), most
+        self.end = self.process.schedule.alpha(problem.times[-1]).to(problem.device)
+
+    @property
+    def steps(self) -> int:
+        return self.most
+
+    def init(self, x: Tensor) -> RevealOrder:  # type: ignore[override]
+        level, order = levels(self.problem, x).reshape(len(x), -1).sort(1)
+        return RevealOrder(order, level)
+
+    def time(self, memory: RevealOrder, k: int) -> Clock:
+        return self.process.schedule.time_of_alpha(memory.level[:, k].clamp_max(1.0))
+
+    def move(self, said: Said, x: Tensor, memory: RevealOrder, k: int, noise: NoiseSource) -> Move:  # type: ignore[override]
+        here, active = memory.order[:, k], memory.level[:, k] < self.end
+        flat, row = x.reshape(len(x), -1), torch.arange(len(x), device=x.device)
+        index = row * flat.shape[1] + here
+        own = reveal_logits(said.prediction, index).double().log_softmax(-1)
+        u, total = noise.uniform().unsqueeze(1), own.exp().cumsum(1)
+        token = torch.searchsorted(total, u * total[:, -1:], right=True).clamp_max(own.shape[1] - 1)
+        parts = [reveal_logits(part, index).double().log_softmax(-1).gather(1, token).squeeze(1) for part in said.parts]
+        log_weight = self.weigh(parts, own.gather(1, token).squeeze(1))
+        moved = flat.scatter(
+            1, here.unsqueeze(1), torch.where(active.unsqueeze(1), token, flat.gather(1, here.unsqueeze(1)))
+        )
+        return Move(moved.reshape(x.shape), torch.where(active, log_weight, 0.0))
+
+
+def one_by_one(process: Process) -> bool:
+    """Whether coordinates can be revealed one at a time."""
+    return process.absorbing and FirstHitting().refuse(process) is None
+
+
+def refused(method: Sampler | None, process: Process) -> str | None:
+    """Why a method does not propose for a process; None where it does."""
+    if method is None:
+        return None
+    if type(method) not in PROPOSALS:
+        return (
+            f"{type(method).__name__} does not say the density of its steps, without which they cannot be weighed: propose "
+            f"with {', '.join(f'{kind.__name__}()' for kind in PROPOSALS)}"
+        )
+    if getattr(method, "rounds", 1) != 1 or getattr(method, "theta", None) is not None or getattr(method, "stir", None):
+        return f"{type(method).__name__} proposes as it is: leave its arguments out"
+    return method.refuse(process)
+
+
+def proposal_of(method: Sampler | None, problem: Problem, exponents: tuple[float, ...], x: Tree) -> Proposal:
+    """By a method, or the one that suits the process."""
+    process = problem.process
+    if method is None:
+        method = FirstHitting() if one_by_one(process) else Ancestral()
+    if isinstance(method, FirstHitting):
+        masked = process.movable(x).reshape(batch_size(x), -1)
+        return Reveals(problem, exponents, int(masked.sum(1).max()) if len(masked) else 0)
+    return PROPOSALS[type(method)](problem, exponents)
+
+
+PROPOSALS: dict[type[Sampler], Any] = {Ancestral: KernelSteps, FromGenerator: GeneratorSteps, FirstHitting: Reveals}
