@@ -102,7 +102,7 @@ class Particles(Sampler):
         return process.space.dimension if reveals else steps
 
     def run(self, problem: Problem, x: Tree, after: After) -> Tree:
-        return Group(self, problem, x, after).drawn()
+        return ParticleRun(self, problem, x, after).drawn()
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Particle(Memory):
     log_twist: Tensor
 
 
-class Group:
+class ParticleRun:
     """One run: n samples of N particles each, as n N rows in the order [particle, sample]."""
 
     def __init__(self, method: Particles, problem: Problem, x: Tree, after: After):

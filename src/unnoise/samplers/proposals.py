@@ -88,7 +88,7 @@ class Proposal(ABC):
         return torch.stack([*terms, -own]).sum(0)
 
 
-class _Steps(Proposal):
+class GridSteps(Proposal):
     """Along the grid."""
 
     @property
@@ -120,7 +120,7 @@ class _Steps(Proposal):
         """Of the state before step k under the forward process."""
 
 
-class KernelSteps(_Steps):
+class KernelSteps(GridSteps):
     def law(self, prediction: Prediction, k: int) -> Law:
         return prediction.step(self.problem.clock[k + 1])
 
@@ -128,7 +128,7 @@ class KernelSteps(_Steps):
         return self.problem.process.transition(y, self.problem.clock[k + 1], self.problem.clock[k])
 
 
-class GeneratorSteps(_Steps):
+class GeneratorSteps(GridSteps):
     def law(self, prediction: Prediction, k: int) -> Law:
         return step_law(self.problem.process.state_space, prediction.local(), prediction.x_t, self._span(k))
 
