@@ -46,6 +46,21 @@ class Sample(Extended):
     given: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default_factory=tuple)
     """column=value, for tables: draw the others given it; may be repeated."""
 
+    regex: str | None = None
+    """Of sequences: a regular expression that all of each sample matches, such as ".*TATAA.*"."""
+
+    grammar: Path | None = None
+    """Of sequences: a file with a context-free grammar, in the notation of lark, that derives each sample."""
+
+    reward: str | None = None
+    """module:function of your own, r of a list of samples as they are written: draws are of p exp(strength r)."""
+
+    strength: float = 1.0
+    """Of the reward."""
+
+    particles: int | None = None
+    """Of how many each sample is chosen by its weight; 16 with --regex, --grammar or --reward."""
+
     prompt: str | None = None
     """Text that every sample begins with, of any length (of one line or record, where a run's examples are these)."""
 
@@ -66,9 +81,12 @@ class Sample(Extended):
         if self.length is not None and self.length < 1:
             raise ValueError(f"--length {self.length}: draw at least one symbol")
         pairs(self.given, "--given", "column")
-        for option, value in (("--given", self.given), ("--calls", self.calls)):
+        steering = {"--regex": self.regex, "--grammar": self.grammar, "--reward": self.reward, "--particles": self.particles}
+        for option, value in {"--given": self.given, "--calls": self.calls, **steering}.items():
             if value and self.of_text:
                 raise ValueError(f"{option} does not go with --prompt and --length: leave it out")
+        if self.grammar is not None and not self.grammar.is_file():
+            raise ValueError(f"--grammar {self.grammar}: there is no such file")
 
     @property
     def of_text(self) -> bool:
@@ -78,10 +96,11 @@ class Sample(Extended):
         clock = of_command()
         self.check()
         from unnoise.data.prompts import coded
+        from unnoise.guidance import steering
         from unnoise.samplers.written import written
-        from unnoise.training.drawing import draw
         from unnoise.training.run import Run
         from unnoise.training.texts import continued, text_format
+        from unnoise.tree import batch_size
 
         self.load_extensions()
         clock.mark("import")
@@ -100,16 +119,34 @@ class Sample(Extended):
             prompts = [coded(text, self.prompt or "", "--prompt")] * self.n
             x, info = continued(denoiser, text, prompts, self.length, **options)
         else:
-            x, info = draw(denoiser, format, self.n, calls=self.calls, given=given, progress=not self.json, **options)
+            options |= {"calls": self.calls, "given": given, "progress": not self.json}
+            x, info = steering.drawn(denoiser, format, self.n, self._wish(), **options)
         clock.mark("draw")
-        if given:
-            format.write_given(x, given, out)
-        else:
-            format.write(x, out)
+        wrote = batch_size(x)
+        if wrote:
+            format.write_given(x, given, out) if given else format.write(x, out)
         clock.mark("write")
-        result = {"out": str(out), "n": self.n, "calls": info.calls, "rows": info.rows}
+        result = {"out": str(out), "n": wrote, "calls": info.calls, "rows": info.rows}
         result |= {"batch": info.batch, "way": info.way, "seconds": clock.parts}
+        result |= {} if info.particles is None else steering.figures(info.particles)
         if self.prompt is not None and not self.json:
             print(text_format(format).texts(x[:1])[0])
-        print(json.dumps(result) if self.json else f"wrote {self.n} samples to {out} ({info.calls} network calls)")
-        return 0
+        print(json.dumps(result) if self.json else self._words(result))
+        return 0 if wrote == self.n else 1
+
+    def _wish(self) -> Any:
+        from unnoise.guidance import steering
+
+        written = None if self.grammar is None else self.grammar.read_text()
+        reward = None if self.reward is None else steering.named(self.reward)
+        return steering.Wish(self.regex, written, reward, self.strength, self.particles)
+
+    def _words(self, result: dict[str, Any]) -> str:
+        from unnoise.guidance.steering import words
+
+        n = result["n"]
+        told = f"wrote {n} samples to {self.out or result['out']} ({result['calls']} network calls)"
+        if n < self.n:
+            told = told if n else "wrote nothing"
+            told += f"; of {self.n - n} more all particles had weight 0: take more --particles, or ask for less"
+        return f"{told}\n{words(result)}" if "particles" in result else told

@@ -373,6 +373,9 @@ class Array(Format):
         if bool(((values < self.low) | (values > last)).any()):
             raise BadData(f"{path}: holds values outside {self.low} ... {last}, the levels of the model")
 
+    def seen(self, x: AnyState) -> np.ndarray:
+        return self.values(x)
+
     def values(self, x: Tree) -> np.ndarray:
         """States as the numbers of the file; what are no levels, within the range of the training data."""
         assert isinstance(x, Tensor)

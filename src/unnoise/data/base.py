@@ -46,6 +46,19 @@ class Bins:
     low: float
 
 
+@dataclass(frozen=True)
+class Spelling:
+    """How a sequence is written: category i as alphabet[i], up to the category `end` if there is one."""
+
+    alphabet: list[str]
+    end: int | None = None
+    in_bytes: bool = False  # then a symbol is the character of the byte's number
+
+    def rule(self, text: str) -> str:
+        """A rule of how sequences are written, in these characters."""
+        return text.encode().decode("latin-1") if self.in_bytes else text
+
+
 class Format(ABC):
     """Base of all formats.  A subclass must say what is abstract here; the rest has answers that hold for any data."""
 
@@ -158,6 +171,14 @@ class Format(ABC):
     def shown_suffix(self) -> str:
         """Of the file that shows samples best: a picture of images, else the data's own form."""
         return self.suffix
+
+    def seen(self, x: AnyState) -> Any:
+        """States as code of one's own is shown them: a frame, an array, a list of strings; as they are unless told."""
+        return x
+
+    def spelling(self) -> Spelling:
+        """How a sequence is written."""
+        raise BadData(f"a rule of how sequences are written says nothing of data of the kind {self.kind!r}: leave it out")
 
     # what is known
 

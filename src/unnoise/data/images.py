@@ -19,7 +19,7 @@ from unnoise.data.image_files import ARCHIVES, has_pictures, members, packed, pi
 from unnoise.data.reading import Reading, suffix_of
 from unnoise.data.registry import register_format
 from unnoise.processes import Process
-from unnoise.shapes import Tree
+from unnoise.shapes import AnyState, Tree
 
 FOLDER = "/"  # the suffix of a folder's name
 
@@ -111,6 +111,9 @@ class Images(Format):
 
     def few_rows_remedy(self) -> str:
         return "add images"
+
+    def seen(self, x: AnyState) -> Any:
+        return self.values(x)
 
     def values(self, x: Tree) -> Any:
         """States as levels, [n, height, width] or with colours last."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from unnoise.data import sequence_gaps
-from unnoise.data.base import BY_BOTH, BY_CONTENT, BY_NAME, NO, BadData, Format, Line
+from unnoise.data.base import BY_BOTH, BY_CONTENT, BY_NAME, NO, BadData, Format, Line, Spelling
 from unnoise.data.end_symbol import EndBarred
 from unnoise.data.files import read_bytes, suffix_of, write_bytes
 from unnoise.data.reading import Reading
@@ -260,6 +260,14 @@ class Sequences(Format):
             text = "".join(symbols) if tool is None else tool.decode([vocabulary[s] for s in symbols if s in vocabulary])
             out.append(text.encode("latin-1").decode("utf-8", errors="replace") if self.symbols == "bytes" else text)
         return out
+
+    def seen(self, x: Int[Tensor, "rows length"]) -> list[str]:  # type: ignore[override]
+        return self.texts(x)
+
+    def spelling(self) -> Spelling:
+        if self.symbols == "tokens":
+            raise BadData("a rule of how texts are written is read by characters, and this run has tokens: train without")
+        return Spelling(self.alphabet, self.alphabet.index(END) if self.padded else None, self.symbols == "bytes")
 
     def _rows(self, x: Int[Tensor, "rows length"]) -> list[list[str]]:
         """The symbols of every row, up to its END."""

@@ -308,6 +308,9 @@ class Table(Format):
         """States as a pyarrow.Table with the types of the file."""
         return as_arrow(self, cells_of(self, x))
 
+    def seen(self, x: AnyState) -> Any:
+        return self.frame(x)
+
     def frame(self, x: AnyState) -> Any:
         """States as a pandas.DataFrame; whole numbers and booleans that can be missing get pandas' nullable types."""
         return as_frame(self, x)

@@ -5,6 +5,8 @@ from unnoise.guidance.automata import Automaton, regular
 from unnoise.guidance.classifier import ClassifierGuided
 from unnoise.guidance.classifier_free import ClassifierFree
 from unnoise.guidance.given import Given, Unconditional
+from unnoise.guidance.grammars import Grammar, grammar
+from unnoise.guidance.languages import Language
 from unnoise.guidance.twists import Twist
 
 __all__ = [
@@ -12,8 +14,11 @@ __all__ = [
     "ClassifierFree",
     "ClassifierGuided",
     "Given",
+    "Grammar",
+    "Language",
     "Twist",
     "Unconditional",
+    "grammar",
     "regular",
     "targets",
     "twists",

@@ -11,6 +11,7 @@ Likelihoods are in nats per example, in the coordinates of the model, as in `unn
 centred and scaled, and so are some numbers of a table; the others are normal scores.
 """
 
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 
 from unnoise.data.base import BadData
 from unnoise.evaluation.page import write_report
+from unnoise.guidance.steering import Wish, drawn
 from unnoise.model import display, plain, storage
 from unnoise.model.estimator import Estimator
 from unnoise.model.figures import Figures, Page
@@ -26,10 +28,10 @@ from unnoise.model.fitting import check_rows, features, made, shows, states_of, 
 from unnoise.model.forms import FileForm, form_of
 from unnoise.model.judging import log_density, row_bounds, scored
 from unnoise.model.options import in_python
+from unnoise.samplers.particles import NoSurvivors
 from unnoise.samplers.sample import seed_of
 from unnoise.samplers.written import written
 from unnoise.shapes import Tree
-from unnoise.training.drawing import draw
 from unnoise.training.filling import filled
 from unnoise.training.run import Run
 from unnoise.tree import batch_size
@@ -81,11 +83,20 @@ class Model(Estimator):
         steps: int | None = None,
         sampler: str | None = None,
         batch: int | None = None,
+        regex: str | None = None,
+        grammar: str | None = None,
+        reward: Callable[[Any], Any] | None = None,
+        strength: float = 1.0,
+        particles: int | None = None,
     ) -> Any:
         """`n` samples, of the type that the model was trained on; of a file a frame, an array or a list of strings.
 
         `given` fixes columns of a table, {"age": 39}.  Without a seed samples are fresh; with one, sample i is a function of
         the seed and i.  With `out` they are written to that file, and its path is returned.
+
+        Sequences match a regular expression, or are derived by a grammar in the notation of lark; `reward` says a number for
+        each of a list of samples, and draws are of exp(strength r) p.  Each sample is then chosen among so many `particles`;
+        there are fewer where none of them had any weight (`un.guidance`).
         """
         self._check()
         if n < 1:
@@ -93,12 +104,21 @@ class Model(Estimator):
         if given is not None and not isinstance(given, dict):
             raise BadData(f"given = {given!r}: pass a dict of columns and values, such as {{'age': 39}}")
         target, known = None if out is None else Path(out), plain.texts(given or {})
-        options = {"seed": seed, "steps": steps, "sampler": None if sampler is None else written(sampler), "batch": batch}
+        options: dict[str, Any] = {
+            "seed": seed,
+            "steps": steps,
+            "sampler": None if sampler is None else written(sampler),
+            "batch": batch,
+        }
         with in_python():
             if target is not None:
                 self.format_.check_out(target)
             denoiser = self.run_.for_drawing(self._denoiser)
-            x, _ = draw(denoiser, self.format_, n, device=self.device, given=known, progress=self._shows(), **options)  # type: ignore[arg-type]
+            wish = Wish(regex, grammar, reward, strength, particles)
+            options |= {"device": self.device, "given": known, "progress": self._shows()}
+            x, _ = drawn(denoiser, self.format_, n, wish, **options)
+            if not batch_size(x):
+                raise NoSurvivors(f"all particles of all {n} samples had weight 0: take more, or ask for less", x)
         if target is None:
             return self._back(x, known)
         self.format_.write_given(x, known, target) if known else self.format_.write(x, target)  # type: ignore[arg-type]
@@ -132,7 +152,7 @@ class Model(Estimator):
                 self.format_.write_filled(whole, own, Path(out), mark)  # type: ignore[arg-type]
                 return Path(out)
             if file:
-                return plain.suiting(self.format_, whole)
+                return self.format_.seen(whole)
             form = self.form_ if type(form) is type(self.form_) else form
             return form.filled(plain.filled(self.format_, whole, own, mark), data)
 
@@ -199,7 +219,7 @@ class Model(Estimator):
 
     def _back(self, x: Tree, known: dict[str, str]) -> Any:
         if isinstance(self.form_, FileForm):
-            return plain.suiting(self.format_, x)
+            return self.format_.seen(x)
         return self.form_.back(plain.exact(self.format_, plain.decode(self.format_, x), known))
 
     def _states(self, data: Any) -> tuple[Tree, list[str]]:

@@ -96,32 +96,12 @@ def _(format: Images, plain: Any) -> tuple[Tree, list[str]]:
 
 @singledispatch
 def decode(format: Format, x: Any) -> Any:
-    return x
+    return format.seen(x)
 
 
 @decode.register
 def _(format: Table, x: Any) -> Any:
     return format.arrow(x)
-
-
-@decode.register
-def _(format: Array, x: Any) -> np.ndarray:
-    return format.values(x)
-
-
-@decode.register
-def _(format: Images, x: Any) -> np.ndarray:
-    return format.values(x)
-
-
-@decode.register
-def _(format: Sequences, x: Any) -> list[str]:
-    return format.texts(x)
-
-
-def suiting(format: Format, x: Any) -> Any:
-    """States of a file as what suits: a frame, an array, a list of strings."""
-    return format.frame(x) if isinstance(format, Table) else decode(format, x)
 
 
 @singledispatch

@@ -29,7 +29,7 @@ from unnoise.samplers.problem import Problem
 from unnoise.samplers.proposals import Reveals, one_by_one, proposal_of, refused
 from unnoise.samplers.state import Memory
 from unnoise.samplers.weighed import Said, target_of
-from unnoise.shapes import Clock, Float, Int, Tree
+from unnoise.shapes import Bool, Clock, Float, Int, Tree
 from unnoise.tree import batch_size, first_leaf, leaves, tile
 from unnoise.tree import rows as some_rows
 
@@ -43,6 +43,11 @@ class ParticleRecord:
     effective: Float[Tensor, "groups steps"]  # of how many particles of equal weight a group was worth, before resampling
     ancestors: list[Int[Tensor, "groups particles"]] = field(default_factory=list)  # after each step, who was in each place
     states: Tree | None = None  # of all, [particles x groups]: the first particle of every group, the second, ...
+
+    @property
+    def alive(self) -> Bool[Tensor, "groups"]:
+        """Which groups have a particle with any weight; of the others there is no sample."""
+        return self.log_normaliser > -torch.inf
 
     def estimate(self) -> tuple[float, float]:
         """(log of the normaliser, standard error of that) over the groups; no error is known of a single one."""
@@ -64,7 +69,7 @@ class ParticleRecord:
 class NoSurvivors(RuntimeError):
     """All particles of a group have weight 0.  `states` holds all particles as they were, `record` their weights."""
 
-    def __init__(self, message: str, states: Tree, record: ParticleRecord):
+    def __init__(self, message: str, states: Tree, record: ParticleRecord | None = None):
         super().__init__(message)
         self.states, self.record = states, record
 
@@ -76,6 +81,9 @@ class Particles(Sampler):
     guidance; with a target, any denoiser of the same process proposes.  `proposal` is the method whose steps are
     weighed: FirstHitting (the default under masking), Ancestral (elsewhere) or FromGenerator.  Groups are resampled where
     their weights are worth less than `share` of their particles: 1 resamples in every step, 0 never.
+
+    A group all of whose particles have weight 0 has no sample, and the run stops there; with `strict=False` it goes on, and
+    `info.particles.alive` says of each row that is returned whether it is a sample.
     """
 
     def __init__(
@@ -84,12 +92,14 @@ class Particles(Sampler):
         target: AnyDenoiser | None = None,
         proposal: Sampler | None = None,
         share: float = 0.5,
+        strict: bool = True,
     ):
         if particles < 1:
             raise ValueError(f"particles = {particles}: a sample is chosen among one at least")
         if not 0 <= share <= 1:
             raise ValueError(f"share = {share:g}: resample where the weights are worth less than a share in [0, 1]")
-        self.particles, self.target, self.proposal, self.share = particles, target, proposal, share
+        self.particles, self.target, self.proposal = particles, target, proposal
+        self.share, self.strict = share, strict
         self.order = None
 
     def refuse(self, process: Process) -> str | None:
@@ -168,7 +178,7 @@ class ParticleRun:
         """What the target says, and what proposes if that is another denoiser."""
         rows, info = batch_size(state.x), self.problem.info
         clock = spread(t, rows) if isinstance(t, Tensor) else as_times(t, rows, self.problem.device)
-        said = self.target.said(state.x, clock, **self.wide.condition)
+        said = self.target(state.x, clock, True, **self.wide.condition)
         info.calls, info.rows = info.calls + self.target.passes, info.rows + rows * self.target.passes
         if self.proposer is None:
             return said
@@ -194,7 +204,7 @@ class ParticleRun:
 
     def _refuse_dead(self, weights: Tensor, x: Tree) -> None:
         dead = (weights == -torch.inf).all(1)
-        if bool(dead.any()):
+        if self.method.strict and bool(dead.any()):
             raise NoSurvivors(
                 f"all {self.count} particles of {int(dead.sum())} of {self.n} samples have weight 0: take more particles, "
                 f"more steps, or a proposal that heeds what is asked for; if nothing helps, it may be impossible",
@@ -211,7 +221,7 @@ class ParticleRun:
         weights = self._by_group(state.log_weight)
         self._refuse_dead(weights, state.x)
         effective = effective_number(weights)
-        due = effective < self.method.share * self.count - 1e-9
+        due = (effective < self.method.share * self.count - 1e-9) & (effective > 0)
         index = torch.arange(self.count, device=weights.device).expand(self.n, -1)
         if bool(due.any()):
             u = self.problem.noise.at("resample", k).uniform()

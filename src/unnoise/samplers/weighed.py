@@ -46,8 +46,10 @@ class WeighedDenoiser(AnyDenoiser):
         """log h of data."""
         return None
 
-    def forward(self, x_t: AnyState, t: AnyState, /, **condition: Any) -> Prediction:
-        return self.said(x_t, t, **condition).prediction
+    def forward(self, x_t: AnyState, t: AnyState, whole: bool = False, /, **condition: Any) -> Any:
+        """What proposes, a prediction; with `whole` all that is said."""
+        said = self.said(x_t, t, **condition)
+        return said if whole else said.prediction
 
     def begin(
         self, process: Process, rows: int, dtype: torch.dtype | None, device: torch.device, noise: NoiseSource

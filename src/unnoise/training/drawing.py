@@ -107,10 +107,15 @@ def _holding(sampler: Sampler, denoiser: AnyDenoiser, known: list[str]) -> Sampl
     """The same method with numbers that are known held in place; categories under masking hold themselves."""
     leaves = denoiser.process.leaves
     numbers = [name for name in known if not leaves[name].absorbing]
+    if not numbers:
+        return sampler
     if isinstance(sampler, Leaves | OneByOne):
         return sampler.holding(numbers)
     if not isinstance(sampler, OneStep):
-        raise ValueError(f"{type(sampler).__name__} cannot hold a column: leave --sampler out")
+        named = ", ".join(numbers)
+        raise ValueError(
+            f"{type(sampler).__name__} cannot hold numbers that are given ({named}): give categories, or leave it out"
+        )
     return Leaves(sampler).holding(numbers)
 
 
