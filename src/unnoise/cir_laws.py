@@ -109,7 +109,10 @@ class CIRLaw(Law):
 
     def log_prob(self, x: Tensor) -> Float[Tensor, "batch"]:
         y = x.double().clamp_min(LEAST)
-        return sum_coordinates(self.log_ratios(y) + self.stationary.log_probs(y))
+        return sum_coordinates(self.each(y))
+
+    def each(self, y: Tensor) -> Tensor:  # type: ignore[override]
+        return self.log_ratios(y) + self.stationary.log_probs(y)
 
     @property
     def stationary(self) -> GammaLaw:

@@ -55,7 +55,10 @@ class CountLaw(Law):
         """Values of each coordinate that hold all but 1e-17 of its mass."""
 
     def log_prob(self, x: Tensor) -> Float[Tensor, "batch"]:
-        return finite_or_inf(sum_coordinates(self.log_terms(x.unsqueeze(-1)).squeeze(-1)))
+        return finite_or_inf(sum_coordinates(self.each(x)))
+
+    def each(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        return self.log_terms(x.unsqueeze(-1)).squeeze(-1)
 
     def kl(self, other: Law) -> Float[Tensor, "batch"]:
         if not isinstance(other, CountLaw):

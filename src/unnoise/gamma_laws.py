@@ -90,7 +90,10 @@ class GammaLaw(Law):
         return (self.shape - 1) * z.log() - z - torch.lgamma(self.shape) - self.scale.log()
 
     def log_prob(self, x: Tensor) -> Float[Tensor, "batch"]:
-        return sum_coordinates(self.log_probs(x))
+        return sum_coordinates(self.each(x))
+
+    def each(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        return self.log_probs(x)
 
     def kl(self, other: Law) -> Float[Tensor, "batch"]:
         if not isinstance(other, GammaLaw):

@@ -126,7 +126,10 @@ class AngleLaw(Law):
         """(centre, reach, width): it lies within the reach of the centre, and no part of it is narrower than the width."""
 
     def log_prob(self, x: Tensor) -> Float[Tensor, "batch"]:
-        return sum_coordinates(self.log_density(x))
+        return sum_coordinates(self.each(x))
+
+    def each(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        return self.log_density(x)
 
     def kl(self, other: Law) -> Float[Tensor, "batch"]:
         if not isinstance(other, AngleLaw):

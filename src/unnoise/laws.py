@@ -54,6 +54,10 @@ class Law(ABC):
     @abstractmethod
     def log_prob(self, x: AnyState) -> Float[Tensor, "batch"]: ...
 
+    def each(self, x: AnyState) -> Tree | None:
+        """The logarithms that add up to `log_prob`, one for each coordinate; None where coordinates hang together."""
+        return None
+
     @abstractmethod
     def kl(self, other: "Law") -> Float[Tensor, "batch"]:
         """KL(self || other) in nats."""
@@ -87,9 +91,15 @@ class Normal(Law):
         return gap if self.covariance is None else self.covariance.whiten(gap)
 
     def log_prob(self, x: Tensor) -> Float[Tensor, "batch"]:
-        z = self._whiten(x - self.mean) / self.std
-        log_density = sum_coordinates((-0.5 * z.square() - 0.5 * log(2 * pi)) - self.std.log().expand_as(z))
+        log_density = sum_coordinates(self._of_white(x))
         return log_density if self.covariance is None else log_density - self.covariance.log_det_root
+
+    def each(self, x: Tensor) -> Tensor | None:  # type: ignore[override]
+        return self._of_white(x) if self.covariance is None else None
+
+    def _of_white(self, x: Tensor) -> Tensor:
+        z = self._whiten(x - self.mean) / self.std
+        return (-0.5 * z.square() - 0.5 * log(2 * pi)) - self.std.log().expand_as(z)
 
     def kl(self, other: Law) -> Float[Tensor, "batch"]:
         if not isinstance(other, Normal):
@@ -127,8 +137,10 @@ class Categorical(Law):
         return self.log_probs.exp()
 
     def log_prob(self, x: Tensor) -> Float[Tensor, "batch"]:
-        picked = self.log_probs.gather(-1, x.unsqueeze(-1)).squeeze(-1)
-        return finite_or_inf(sum_coordinates(picked))
+        return finite_or_inf(sum_coordinates(self.each(x)))
+
+    def each(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        return self.log_probs.gather(-1, x.unsqueeze(-1)).squeeze(-1)
 
     def kl(self, other: Law) -> Float[Tensor, "batch"]:
         if not isinstance(other, Categorical):
@@ -201,6 +213,10 @@ class Joint(Law):
 
     def log_prob(self, x: dict[str, Tree]) -> Float[Tensor, "batch"]:
         return torch.stack([law.log_prob(x[name]) for name, law in self.leaves.items()]).sum(0)
+
+    def each(self, x: dict[str, Tree]) -> Tree | None:  # type: ignore[override]
+        parts = {name: law.each(x[name]) for name, law in self.leaves.items()}
+        return None if any(part is None for part in parts.values()) else parts  # type: ignore[return-value]
 
     def kl(self, other: Law) -> Float[Tensor, "batch"]:
         if not isinstance(other, Joint):

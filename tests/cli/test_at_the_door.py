@@ -119,7 +119,7 @@ def test_errors_name_the_line_that_the_readme_installs_by():
     }
     assert told == {"pip install 'unnoise[all]'"} and "pip install '.[all]'" in (root / "README.md").read_text()
     extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert extras["all"] == ["unnoise[train,data,plot]"] and {"train", "data", "plot"} < set(extras)
+    assert extras["all"] == ["unnoise[train,data,plot,control]"] and {"train", "data", "plot", "control"} < set(extras)
 
 
 def test_output_may_be_cut_off():

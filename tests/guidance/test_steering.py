@@ -9,7 +9,7 @@ import torch
 import unnoise as un
 from unnoise.cli import main
 from unnoise.data import Reading, read
-from unnoise.guidance.steering import Wish, drawn, named
+from unnoise.guidance.steering import Steering, drawn, named
 from unnoise.training import Run, Trainer
 from unnoise.training.recipes import recipe
 
@@ -64,8 +64,8 @@ def test_the_probability_of_a_rule_is_that_of_the_model(here):
     """log of the normaliser against the share of plain draws that match: 4 standard errors, 1 in 16,000."""
     run = Run.open(here / "run")
     form, model = run.format(), run.denoiser(which="best")
-    _, info = drawn(model, form, 200, Wish(regex="a.*", particles=8), seed=0)
-    plain, _ = drawn(model, form, 1500, Wish(), sampler=un.samplers.FirstHitting(), seed=1)
+    _, info = drawn(model, form, 200, Steering(regex="a.*", particles=8), seed=0)
+    plain, _ = drawn(model, form, 1500, Steering(), sampler=un.samplers.FirstHitting(), seed=1)
     share = sum(text.startswith("a") for text in form.texts(plain)) / 1500
     log_z, error = info.particles.estimate()
     assert abs(log_z - torch.tensor(share).log()) < 4 * (error**2 + (1 - share) / share / 1500) ** 0.5
@@ -95,7 +95,7 @@ def test_a_reward_is_worth_its_strength(here, capsys):
         command(capsys, "sample", "run", "-n", 200, "--reward", "my_rewards:many", "--particles", 4, "--out", out, "--json")
     )
     run = Run.open(here / "run")
-    plain, _ = drawn(run.denoiser(which="best"), run.format(), 3000, Wish(), sampler=un.samplers.FirstHitting(), seed=1)
+    plain, _ = drawn(run.denoiser(which="best"), run.format(), 3000, Steering(), sampler=un.samplers.FirstHitting(), seed=1)
     weights = torch.tensor([float(text.count("a")) for text in run.format().texts(plain)]).double().exp()
     error = (weights.var() / 3000) ** 0.5 / weights.mean()
     assert (
@@ -130,7 +130,7 @@ def test_what_cannot_be_is_said(here, capsys):
     assert "does not say the density of its steps" in told("--regex", "a.*", "--sampler", "ThetaRK2")
     assert "does not go with --prompt" in told("--regex", "a.*", "--prompt", "a")
     with pytest.raises(ValueError, match="particles = 0"):
-        Wish(regex="a", particles=0).check()
+        Steering(regex="a", particles=0).check()
     assert named("math:exp")(0) == 1
 
 

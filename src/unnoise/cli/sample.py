@@ -139,7 +139,7 @@ class Sample(Extended):
 
         written = None if self.grammar is None else self.grammar.read_text()
         reward = None if self.reward is None else steering.named(self.reward)
-        return steering.Wish(self.regex, written, reward, self.strength, self.particles)
+        return steering.Steering(self.regex, written, reward, self.strength, self.particles)
 
     def _words(self, result: dict[str, Any]) -> str:
         from unnoise.guidance.steering import words

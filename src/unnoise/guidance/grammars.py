@@ -154,7 +154,7 @@ def grammar(
     try:
         import lark
     except ImportError as error:
-        raise ImportError("grammars need the package lark: pip install 'unnoise[control]'") from error
+        raise ImportError("grammars need the package lark: pip install 'unnoise[all]'") from error
     try:
         read = lark.Lark(text, start=start, parser="earley", lexer="dynamic_complete", maybe_placeholders=False)
     except Exception as error:

@@ -123,7 +123,7 @@ def machine_of(pattern: str, what: str) -> Any:
     try:
         import interegular
     except ImportError as error:
-        raise ImportError(f"{what} need the package interegular: pip install 'unnoise[control]'") from error
+        raise ImportError(f"{what} need the package interegular: pip install 'unnoise[all]'") from error
     try:
         return interegular.parse_pattern(f"(?s:{pattern})").to_fsm().reduce()
     except Exception as error:

@@ -31,7 +31,7 @@ PARTICLES = 16
 
 
 @dataclass(frozen=True)
-class Wish:
+class Steering:
     """What samples are to be like."""
 
     regex: str | None = None
@@ -102,14 +102,14 @@ def named(name: str, what: str = "--reward") -> Callable[[Any], Any]:
 
 
 def drawn(
-    denoiser: AnyDenoiser, format: Format, n: int, wish: Wish, sampler: Sampler | None = None, **options: Any
+    denoiser: AnyDenoiser, format: Format, n: int, steering: Steering, sampler: Sampler | None = None, **options: Any
 ) -> tuple[Tree, Info]:
     """n samples as they are wished for, fewer where a group of particles had no survivor; options are those of `draw`, and
     `sampler` proposes."""
-    wish.check()
-    if not wish.any:
+    steering.check()
+    if not steering.any:
         return draw(denoiser, format, n, sampler, **options)
-    x, info = draw(wish.target(denoiser, format), format, n, wish.sampler(sampler), **options)
+    x, info = draw(steering.target(denoiser, format), format, n, steering.sampler(sampler), **options)
     return rows(x, info.particles.alive.cpu().nonzero().squeeze(1)), info
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from unnoise.data.base import BadData
 from unnoise.evaluation.page import write_report
-from unnoise.guidance.steering import Wish, drawn
+from unnoise.guidance.steering import Steering, drawn
 from unnoise.model import display, plain, storage
 from unnoise.model.estimator import Estimator
 from unnoise.model.figures import Figures, Page
@@ -114,7 +114,7 @@ class Model(Estimator):
             if target is not None:
                 self.format_.check_out(target)
             denoiser = self.run_.for_drawing(self._denoiser)
-            wish = Wish(regex, grammar, reward, strength, particles)
+            wish = Steering(regex, grammar, reward, strength, particles)
             options |= {"device": self.device, "given": known, "progress": self._shows()}
             x, _ = drawn(denoiser, self.format_, n, wish, **options)
             if not batch_size(x):

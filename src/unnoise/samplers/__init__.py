@@ -120,7 +120,6 @@ for _kind in (
     Gillespie,
     Heun,
     LMS,
-    Particles,
     PredictorCorrector,
     Remasking,
     Replacement,

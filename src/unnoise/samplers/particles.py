@@ -25,6 +25,7 @@ from unnoise.conditions import tiled
 from unnoise.denoiser import AnyDenoiser
 from unnoise.processes import Process
 from unnoise.samplers.base import After, Sampler
+from unnoise.samplers.known_path import KnownPath
 from unnoise.samplers.problem import Problem
 from unnoise.samplers.proposals import Reveals, one_by_one, proposal_of, refused
 from unnoise.samplers.state import Memory
@@ -84,7 +85,12 @@ class Particles(Sampler):
 
     A group all of whose particles have weight 0 has no sample, and the run stops there; with `strict=False` it goes on, and
     `info.particles.alive` says of each row that is returned whether it is a sample.
+
+    `known` is (x, fixed): the entries of x where `fixed`, of the rows of the run, are given, and the others drawn given them
+    (`samplers.known_path`).
     """
+
+    order = None
 
     def __init__(
         self,
@@ -93,14 +99,14 @@ class Particles(Sampler):
         proposal: Sampler | None = None,
         share: float = 0.5,
         strict: bool = True,
+        known: tuple[Tree, Tree] | None = None,
     ):
         if particles < 1:
             raise ValueError(f"particles = {particles}: a sample is chosen among one at least")
         if not 0 <= share <= 1:
             raise ValueError(f"share = {share:g}: resample where the weights are worth less than a share in [0, 1]")
         self.particles, self.target, self.proposal = particles, target, proposal
-        self.share, self.strict = share, strict
-        self.order = None
+        self.share, self.strict, self.known = share, strict, known
 
     def refuse(self, process: Process) -> str | None:
         if self.target is not None and self.target.process.base is not process:
@@ -137,6 +143,9 @@ class ParticleRun:
         self.wide.noise = problem.noise.repeated(self.count)
         self.wide.condition = tiled(problem.condition, self.count)
         self.x, self.log_begin = self._begun(x)
+        self.known = None if method.known is None else KnownPath(problem, *method.known, self.count)
+        if self.known is not None:
+            self.x = self.known.put(self.x, 0)
         self.log_z = torch.zeros(self.n, dtype=torch.float64, device=problem.device)
         self.worth: list[Tensor] = []  # after each step, of how many particles of equal weight each group is worth
         self.ancestors: list[Tensor] = []
@@ -149,7 +158,7 @@ class ParticleRun:
         return self.target.begin(self.problem.process, self.n * self.count, dtype, device, noise)
 
     def drawn(self) -> Tree:
-        proposal = proposal_of(self.method.proposal, self.wide, self.target.exponents, self.x)
+        proposal = proposal_of(self.method.proposal, self.wide, self.target.exponents, self.x, self.known)
         state = Particle(self.x, proposal.init(self.x), self.log_begin, torch.zeros_like(self.log_begin))
         for k in range(proposal.steps):
             said = self._asked(state, proposal.time(state.memory, k))

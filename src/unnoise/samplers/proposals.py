@@ -26,13 +26,14 @@ import torch
 from torch import Tensor
 
 from unnoise.generators.path_estimates import step_law
-from unnoise.laws import Law
+from unnoise.laws import Law, sum_coordinates
 from unnoise.noise import NoiseSource
 from unnoise.predictions import Prediction
 from unnoise.processes import Process
 from unnoise.samplers.ancestral import Ancestral
 from unnoise.samplers.base import Sampler
 from unnoise.samplers.generic import FromGenerator
+from unnoise.samplers.known_path import KnownPath
 from unnoise.samplers.problem import Problem
 from unnoise.samplers.reveal import FirstHitting, levels, masking_of, reveal_logits
 from unnoise.samplers.state import Memory
@@ -49,21 +50,27 @@ class Move:
     log_weight: Float[Tensor, "batch"]
 
 
-def log_density(process: Process, law: Any, x: Any, s: float) -> Float[Tensor, "batch"]:
-    """log of a step's density at x; 0 where a step to s ends on points."""
+def log_density(process: Process, law: Any, x: Any, s: float, where: Any = None) -> Float[Tensor, "batch"]:
+    """log of a step's density at x; 0 where a step to s ends on points.  `where`: of these coordinates alone."""
     if process.leaves:
-        parts = [log_density(leaf, law.leaves[name], x[name], s) for name, leaf in process.leaves.items()]
+        chosen = dict.fromkeys(process.leaves) if where is None else where
+        parts = [log_density(leaf, law.leaves[name], x[name], s, chosen[name]) for name, leaf in process.leaves.items()]
         return torch.stack(parts).sum(0)
     if process.has_density and process.noiseless(s):
         return torch.zeros(batch_size(x), dtype=torch.float64, device=x.device)
-    return law.log_prob(x).double()
+    if where is None:
+        return law.log_prob(x).double()
+    each = law.each(x)
+    if each is None:
+        raise TypeError(f"coordinates of {type(process).__name__} are not drawn apart, so that none of them can be held")
+    return sum_coordinates(torch.where(where, each.double(), 0.0))
 
 
 class Proposal(ABC):
     """One kind of step.  It knows the run and the exponents; what belongs to rows is in `memory`."""
 
-    def __init__(self, problem: Problem, exponents: tuple[float, ...]):
-        self.problem, self.exponents = problem, exponents
+    def __init__(self, problem: Problem, exponents: tuple[float, ...], known: KnownPath | None = None):
+        self.problem, self.exponents, self.known = problem, exponents, known
         self.rest = 1 - sum(exponents)
         self.rest = 0.0 if abs(self.rest) < 1e-12 else self.rest
 
@@ -99,14 +106,15 @@ class GridSteps(Proposal):
         return self.problem.clock[k]
 
     def move(self, said: Said, x: Tree, memory: Any, k: int, noise: NoiseSource) -> Move:
-        process, s = self.problem.process, float(self.problem.times[k + 1])
+        process, s, known = self.problem.process, float(self.problem.times[k + 1]), self.known
         law = self.law(said.prediction, k)
-        y = law.draw(noise)
-        same = len(said.parts) == 1 and self.exponents[0] == 1 and said.parts[0] is said.prediction
-        if same:
-            return Move(y, torch.zeros(batch_size(y), dtype=torch.float64, device=self.problem.device))
+        y = law.draw(noise) if known is None else known.put(law.draw(noise), k + 1)
+        if len(said.parts) == 1 and self.exponents[0] == 1 and said.parts[0] is said.prediction:
+            if known is None:
+                return Move(y, torch.zeros(batch_size(y), dtype=torch.float64, device=self.problem.device))
+            return Move(y, log_density(process, law, y, s, known.fixed))
         parts = [log_density(process, self.law(part, k), y, s) for part in said.parts]
-        log_weight = self.weigh(parts, log_density(process, law, y, s))
+        log_weight = self.weigh(parts, log_density(process, law, y, s, None if known is None else known.open))
         if self.rest:
             log_weight = log_weight + self.rest * log_density(process, self.back(y, k), x, s)
         return Move(y, log_weight)
@@ -151,7 +159,7 @@ class RevealOrder(Memory):
 
 class Reveals(Proposal):
     def __init__(self, problem: Problem, exponents: tuple[float, ...], most: int):
-        super().__init__(problem, exponents)
+        super().__init__(problem, exponents)  # what is known is not masked, and stays
         self.process, self.most = masking_of(problem.process), most
         self.end = self.process.schedule.alpha(problem.times[-1]).to(problem.device)
 
@@ -200,7 +208,9 @@ def refused(method: Sampler | None, process: Process) -> str | None:
     return method.refuse(process)
 
 
-def proposal_of(method: Sampler | None, problem: Problem, exponents: tuple[float, ...], x: Tree) -> Proposal:
+def proposal_of(
+    method: Sampler | None, problem: Problem, exponents: tuple[float, ...], x: Tree, known: KnownPath | None = None
+) -> Proposal:
     """By a method, or the one that suits the process."""
     process = problem.process
     if method is None:
@@ -208,7 +218,7 @@ def proposal_of(method: Sampler | None, problem: Problem, exponents: tuple[float
     if isinstance(method, FirstHitting):
         masked = process.movable(x).reshape(batch_size(x), -1)
         return Reveals(problem, exponents, int(masked.sum(1).max()) if len(masked) else 0)
-    return PROPOSALS[type(method)](problem, exponents)
+    return PROPOSALS[type(method)](problem, exponents, known)
 
 
 PROPOSALS: dict[type[Sampler], Any] = {Ancestral: KernelSteps, FromGenerator: GeneratorSteps, FirstHitting: Reveals}

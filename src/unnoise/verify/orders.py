@@ -70,6 +70,7 @@ WITHOUT = {
     "ThinnedFlights": "exact: events at their own times, thinned",
     "Frozen": "moves nothing",
     "Replacement": "approximate: a law only with many rounds of short steps",
+    "Particles": "weighs the steps of another method, whose order it has",
     "Sampler": "base class",
     "Stepping": "base class",
     "OneStep": "base class",
