@@ -149,7 +149,12 @@ def test_what_is_exact_and_what_is_not():
     assert conditioning(un.Masking(3, 2), torch.zeros(3, 2) > 0) == {"": "exact"}
     assert conditioning(un.Gaussian((2,)), torch.zeros(3, 2) > 0) == {"": "exact"}  # nothing is known
     half = torch.tensor([[True, False]])
-    assert conditioning(un.Gaussian((2,)), half)[""].startswith("approximate")
+    assert conditioning(un.Gaussian((2,)), half, 1) == {"": "approximate: 1 particle"}
+    assert conditioning(un.Uniform(3, 2), half, 4) == {"": "approximate: replacement, 4 rounds a step"}
+    many = torch.tensor([[True] * 17 + [False]])
+    assert conditioning(un.Gaussian((18,)), many, 4) == {"": "approximate: replacement, 4 rounds a step"}
+    both = torch.cat([many, torch.tensor([[False] + [True] * 16 + [False]])])  # each row as if it were alone
+    assert conditioning(un.Gaussian((18,)), both[1:], 4) == {"": "approximate: 4 particles"}
 
 
 # -- arrays -----------------------------------------------------------------------------------------------------------
@@ -208,8 +213,8 @@ def test_the_command_says_how_it_conditioned(tmp_path, capsys):
     np.save(tmp_path / "holes.npy", holes)
     arguments = ("infill", tmp_path / "p", tmp_path / "holes.npy", "--out", tmp_path / "full.npy", "--steps", 8)
     told = json.loads(command(capsys, *arguments, "--rounds", 3, "--json"))
-    assert told["conditioning"] == told["parts"]["array"] == "approximate: replacement, 3 rounds a step"
-    assert told["filled"] == 3 and told["calls"] == 24
+    assert told["conditioning"] == told["parts"]["array"] == "approximate: 3 particles"
+    assert told["filled"] == 3 and told["calls"] == 8
     full = np.load(tmp_path / "full.npy")
     known = ~np.isnan(holes)
     assert np.isfinite(full).all() and np.allclose(full[known], holes[known], rtol=1e-5, atol=1e-6)

@@ -35,7 +35,7 @@ class Infill(Extended):
     """Steps of the method; the default depends on the data."""
 
     rounds: int = 8
-    """Of each step where the conditioning is approximate: more are closer."""
+    """Calls of each step where the conditioning is approximate, for rounds of it or for particles: more are closer."""
 
     seed: int = 0
     """What fills a row is a function of the seed, its place in the file and what is known of it."""

@@ -26,6 +26,7 @@ from unnoise.samplers import (
 from unnoise.samplers.defaults import common_steps
 from unnoise.samplers.many import from_prior, sample_many
 from unnoise.samplers.masked_leaves import masked_coordinates
+from unnoise.samplers.particles import Particles
 from unnoise.samplers.parts import joined
 from unnoise.samplers.registry import choices
 from unnoise.samplers.replacement import ROUNDS, Replacement
@@ -148,7 +149,8 @@ def fill(
     all that is drawn is masked.
 
     Exactly where a masked leaf has gaps, and where leaves of numbers in a product are known or not as a whole: those stand
-    at time 0, and rows that know the same of them are drawn together.  Else by `Replacement`, in more steps.
+    at time 0, and rows that know the same of them are drawn together.  Else in more steps, of `rounds` calls each: by
+    particles where few numbers are known, and by `Replacement` where many are, or categories.
     """
     where, process, seed = device_of(device), denoiser.process, seed_of(seed)
     denoiser = denoiser.to(where)
@@ -163,7 +165,7 @@ def fill(
         plan = Plan(sampler, default_steps(process) if steps is None else steps)
     infos, places, found = [Info(seed=seed)], [torch.zeros(0, dtype=torch.int64)], [some_rows(x, slice(0))]
     for pattern, rows in _patterns(process, fixed).items():
-        approximate = PARTLY in pattern
+        approximate = FEW in pattern or PARTLY in pattern
         held = [name for name, kind in zip(process.leaves, pattern, strict=False) if kind == KNOWN]
         options: dict[str, Any] = {"steps": plan.steps, "seed": seed}
         if approximate:
@@ -174,7 +176,7 @@ def fill(
         else:
             options["sampler"] = plan.sampler
 
-        def begin(first: int, count: int, rows=rows, held=held, approximate=approximate) -> dict[str, Any]:
+        def begin(first: int, count: int, rows=rows, pattern=pattern, approximate=approximate) -> dict[str, Any]:
             part = rows[torch.arange(first, first + count).clamp_max(len(rows) - 1)]
             mine: AnyState
             which: AnyState
@@ -183,7 +185,7 @@ def fill(
             start = prior_in_gaps(denoiser, mine, which, NoiseSource(seed, keys.to(where)))
             begun = {"x": start, "rows": keys}
             mine = mine if process.leaves else mine.to(start)
-            return begun | ({"sampler": _replacing(process, mine, which, held, rounds)} if approximate else {})
+            return begun | ({"sampler": _approximate(process, mine, which, pattern, rounds)} if approximate else {})
 
         drawn, info = sample_many(denoiser, len(rows), batch, begin, **options)
         infos.append(info)
@@ -203,11 +205,19 @@ def conditioning(process: Process, fixed: AnyState, rounds: int = ROUNDS) -> dic
         leaves = fixed if isinstance(fixed, dict) else {"": fixed}
         for name, leaf in leaves.items():
             if not bool(leaf[rows].all()) and not labels.get(name, "").startswith("approximate"):
-                labels[name] = f"approximate: replacement, {rounds} rounds a step" if PARTLY in pattern else "exact"
+                labels[name] = _label(pattern, rounds)
     return labels
 
 
-NOTHING, KNOWN, PARTLY, MASKED = range(4)  # of a leaf that is not masked: how much of it is known
+def _label(pattern: tuple[int, ...], rounds: int) -> str:
+    if PARTLY in pattern:
+        return f"approximate: replacement, {rounds} rounds a step"
+    particles = "1 particle" if rounds == 1 else f"{rounds} particles"
+    return f"approximate: {particles}" if FEW in pattern else "exact"
+
+
+NOTHING, KNOWN, FEW, PARTLY, MASKED = range(5)  # of a leaf that is not masked: how much of it is known
+WEIGHED = 16  # more numbers than these are not followed by few particles
 
 
 def _patterns(process: Process, fixed: AnyState) -> dict[tuple[int, ...], Tensor]:
@@ -218,7 +228,8 @@ def _patterns(process: Process, fixed: AnyState) -> dict[tuple[int, ...], Tensor
         if leaf.leaves:
             raise ValueError(f"gaps are not filled in products within products, and leaf {name!r} is one")
         known = tree[name].reshape(batch_size(fixed), -1)
-        some = torch.where(known.any(1), PARTLY, NOTHING)
+        partly = torch.where(known.sum(1) <= _followed(process), FEW, PARTLY)
+        some = torch.where(known.any(1), partly, NOTHING)
         full.append(known.all(1))
         columns.append(torch.full_like(some, MASKED) if leaf.absorbing else torch.where(full[-1], KNOWN, some))
     kinds, open_rows = torch.stack(columns, 1), (~torch.stack(full, 1).all(1)).nonzero().squeeze(1)
@@ -226,12 +237,24 @@ def _patterns(process: Process, fixed: AnyState) -> dict[tuple[int, ...], Tensor
     return {tuple(pattern): open_rows[which == i] for i, pattern in enumerate(patterns.tolist())}
 
 
-def _replacing(process: Process, x: AnyState, fixed: AnyState, held: list[str], rounds: int) -> Sampler:
-    """Every leaf by replacement, for they share the rounds; but those that are known stand at time 0."""
+def _followed(process: Process) -> int:
+    """How many known numbers particles follow better than rounds of replacement do, at as many calls."""
+    return WEIGHED if process.has_density and not process.leaves and Particles().refuse(process) is None else 0
+
+
+def _approximate(process: Process, x: AnyState, fixed: AnyState, pattern: tuple[int, ...], rounds: int) -> Sampler:
+    """Few numbers by particles.  Else every leaf by replacement, for they share the rounds; but those that are known stand
+    at time 0.
+    """
+    if FEW in pattern:
+        return Particles(rounds, known=(x, fixed))
     if not process.leaves:
         return Replacement(x, fixed, rounds)
-    moving = {name: Replacement(x[name], fixed[name], rounds) for name in process.leaves if name not in held}
-    return Leaves(**moving, **{name: Frozen() for name in held})
+    steps = {
+        name: Frozen() if kind == KNOWN else Replacement(x[name], fixed[name], rounds)
+        for name, kind in zip(process.leaves, pattern, strict=True)
+    }
+    return Leaves(**steps)
 
 
 def prior_in_gaps(denoiser: AnyDenoiser, x: AnyState, fixed: AnyState, noise: NoiseSource) -> Tree:
