@@ -46,6 +46,19 @@ def test_density_and_slope_have_their_digits(d, v, w):
     assert heat_slope(angle, variance, d).item() == pytest.approx(slope, rel=1e-8)
 
 
+@pytest.mark.parametrize("d", [2, 3])
+@pytest.mark.parametrize("v", [0.05, 0.3, 0.999])
+def test_both_poles_keep_their_digits(d, v):
+    """Where sin w vanishes the images are differences of large numbers, and the slope one of infinite ones."""
+    variance, h = torch.tensor(v, dtype=torch.float64), mpf("1e-13")
+    for w in [torch.pi - gap for gap in (1e-12, 1e-9, 1e-6, 1e-3, 0.3, 1.57, 1.58)] + [1e-12, 1e-9, 1e-6, 1e-3]:
+        angle = torch.tensor(w, dtype=torch.float64)
+        true = float(mpmath.log(exact(w, v, d)))
+        assert log_heat(angle, variance, d).item() == pytest.approx(true, abs=1e-13 / v)
+        slope = float((mpmath.log(exact(mpf(w) + h, v, d)) - mpmath.log(exact(mpf(w) - h, v, d))) / (2 * h))
+        assert heat_slope(angle, variance, d).item() == pytest.approx(slope, abs=2e-12 / v)
+
+
 def test_small_noise_has_a_tail():
     """4.7e-27 and less, where a truncated series has noise."""
     v, w = torch.tensor([0.01], dtype=torch.float64), torch.tensor([1.2], dtype=torch.float64)

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from unnoise.angle_draws import inverted, share_on_globe
 from unnoise.checks import may_read
-from unnoise.heat_laws import SMALLEST, HeatLaw, log_wrapped
+from unnoise.heat_laws import SMALLEST, TURN, HeatLaw, log_wrapped
 from unnoise.laws import Law
 from unnoise.noise import NoiseSource
 from unnoise.shapes import Float
@@ -40,6 +40,7 @@ MOST = 3  # the largest dimension whose kernel is known here
 NODES = 48  # of the integral
 HELD = 2**13  # angles that are worked out at once: their images stay in the cache
 CELLS = 64  # of a distribution function, two intervals each
+EVEN = 0.1  # below it even functions are summed as series
 TINY = 1e-12  # angles closer than this to 0 or pi count as this
 
 
@@ -96,32 +97,67 @@ def _waves(w: Tensor, v: Tensor, d: int) -> Tensor:
 
 
 def _images_3(w: Tensor, v: Tensor) -> Tensor:
-    """Over the first image, so that nothing underflows."""
-    w = w.clamp(TINY, pi - 1e-9)
-    k = torch.arange(-2, 3, dtype=torch.float64, device=w.device)
-    way = w.unsqueeze(-1) + 2 * pi * k
-    over = torch.exp(-2 * pi * k * (w.unsqueeze(-1) + pi * k) / v.unsqueeze(-1))
-    total = (way * over).sum(-1) / torch.sin(w)
+    """Over the first image, so that nothing underflows, and in pairs of images that cancel: from a pole g away (w, or pi - w
+    beyond a quarter), those at c - g and -c - g are together -2 e^{-(c^2 + g^2)/2v} [c sinh(c g/v) - g cosh(c g/v)].
+    """
+    w = w.clamp(TINY, pi - TINY)
+    near = (1 - _pairs(w, w, v, (2 * pi, 4 * pi))) / _sinc(w)
+    far = _pairs(pi - w, w, v, (pi, 3 * pi, 5 * pi)) / _sinc(pi - w)
+    total = torch.where(w < pi / 2, near, far)
     return v / 2 - log(2 * pi) - 1.5 * v.log() - 0.5 * log(2 * pi) - w.square() / (2 * v) + total.log()
 
 
+def _pairs(gap: Tensor, w: Tensor, v: Tensor, centres: tuple[float, ...]) -> Tensor:
+    """The sum of 2 e^{(w^2 - c^2 - g^2)/2v} [c sinh(c g/v)/g - cosh(c g/v)]."""
+    c = torch.tensor(centres, dtype=torch.float64, device=w.device)
+    gap, w, v = gap.unsqueeze(-1), w.unsqueeze(-1), v.unsqueeze(-1)
+    both = torch.exp(-(c - gap - w) * (c - gap + w) / (2 * v)) * (1 + torch.exp(-2 * c * gap / v))
+    return (both * (c.square() / v * _tanhc(c * gap / v) - 1)).sum(-1)
+
+
 def _images_2(w: Tensor, v: Tensor) -> Tensor:
-    w = w.clamp(TINY, pi - 1e-9)
+    """With g = pi - w, S^2 <= g (pi + w), and for m = (f + w)/2 beyond a quarter pi - m = g B/2, B = 1 + (pi + w)
+    (1 - s^2/(g (pi + w)))/(pi + f): the root of g, which is in S and in A, is left out of both.
+    """
+    w = w.clamp(TINY, pi - TINY)
     place, weight = rule(NODES, w)
-    end = torch.minimum((pi**2 - w.square()).sqrt(), REACH * v.sqrt())
-    w_, v_ = w.unsqueeze(-1), v.unsqueeze(-1)
-    s = end.unsqueeze(-1) * place
-    f = (w_.square() + s.square()).sqrt()
-    inner = torch.exp(-s.square() / (2 * v_)) / (_sinc((f + w_) / 2) * _sinc(s.square() / (2 * (f + w_)))).sqrt()
+    gap = pi - w
+    end = torch.minimum((pi + w).sqrt(), REACH * (v / gap).sqrt())
+    w_, v_, gap_, wide = (part.unsqueeze(-1) for part in (w, v, gap, pi + w))
+    part = end.unsqueeze(-1) * place
+    s_squared = part.square() * gap_
+    f = (w_.square() + s_squared).sqrt()
+    m, beyond = (f + w_) / 2, 1 + (wide - part.square()) / (pi + f)
+    first = torch.where(m < pi / 2, _sinc(m) / gap_, beyond / 2 * _sinc(gap_ * beyond / 2) / m)
+    inner = torch.exp(-s_squared / (2 * v_)) / (first * _sinc(s_squared / (4 * m))).sqrt()
     ratio = sum(
-        (-1) ** k * (1 + 2 * pi * k / f) * torch.exp(-2 * pi * k * (f + pi * k) / v_) for k in range(-2, 2)
+        (-1) ** k * (1 + TURN * k / f) * torch.exp(-TURN * k * (f + pi * k) / v_) for k in range(-2, 2)
     )  # of all images to the first
     total = end * (weight * inner * ratio).sum(-1)
     return log(2) - 1.5 * log(2 * pi) - 1.5 * v.log() + v / 8 - w.square() / (2 * v) + total.log()
 
 
 def _sinc(z: Tensor) -> Tensor:
-    return torch.sinc(z / pi)
+    """sin z/z, with a slope that keeps its digits at 0."""
+    small = z.abs() < EVEN
+    safe = torch.where(small, 1.0, z)
+    return torch.where(small, _even(z, (1 / 6, 1 / 20, 1 / 42, 1 / 72, 1 / 110)), torch.sin(safe) / safe)
+
+
+def _tanhc(z: Tensor) -> Tensor:
+    """tanh z/z, likewise."""
+    small = z.abs() < EVEN
+    safe = torch.where(small, 1.0, z)
+    steps = (1 / 3, 2 / 5, 17 / 42, 62 / 153, 691 / 1705, 21844 * 155925 / (1382 * 6081075))
+    return torch.where(small, _even(z, steps), torch.tanh(safe) / safe)
+
+
+def _even(z: Tensor, steps: tuple[float, ...]) -> Tensor:
+    """1 - a z^2 (1 - b z^2 (1 - ...))."""
+    total, square = torch.ones_like(z), z.square()
+    for step in reversed(steps):
+        total = 1 - step * square * total
+    return total
 
 
 def heat_slope(w: Tensor, variance: Tensor, d: int) -> Tensor:
