@@ -5,6 +5,9 @@ import pytest
 import torch
 
 import unnoise as un
+from unnoise.ancestry import log_lines
+from unnoise.gamma_laws import Dirichlet
+from unnoise.noise import NoiseSource
 from unnoise.simplex_laws import WrightFisherLaw, draw_counts, log_ratio
 
 
@@ -45,6 +48,33 @@ def test_densities_from_inside(tau, x):
     state = torch.tensor([[x, 1 - x]], dtype=torch.float64)
     ours = float(law([0.35, 0.65], tau, [1.5, 3.0]).log_ratio(state))
     assert abs(ours - spectral(x, 0.35, tau, 1.5, 3.0)) < 1e-8
+
+
+def in_many_digits(z, tau):
+    """log R of many parts, alpha = 1, its convolutions in 40 digits."""
+    with mp.workdps(40):
+        log_q = log_lines(torch.tensor([tau], dtype=torch.float64), float(len(z)))[0].tolist()
+        product = [mp.mpf(1)] + [mp.mpf(0)] * (len(log_q) - 1)
+        for entry in z:
+            series = [mp.mpf(entry) ** m / mp.factorial(m) ** 2 for m in range(len(log_q))]
+            product = [mp.fsum(product[j] * series[m - j] for j in range(m + 1)) for m in range(len(log_q))]
+        rising = [mp.rf(len(z), m) * mp.factorial(m) for m in range(len(log_q))]
+        return mp.log(mp.fsum(mp.exp(q) * r * p for q, r, p in zip(log_q, rising, product, strict=True)))
+
+
+@pytest.mark.parametrize("near", [True, False])
+def test_many_parts_keep_their_digits(near):
+    """Where the product of 24 series peaks away from the sum, what counts would be below its rounding."""
+    size, tau, noise = 24, 0.15, NoiseSource(7, 2)
+    x, x0 = Dirichlet(torch.ones(2, size, dtype=torch.float64), torch.zeros(2, size, dtype=torch.float64)).draw(noise)
+    x0 = 0.9 * x + 0.1 * x0 if near else x0
+    whole, z = law(x0.tolist(), tau, [1.0] * size), x * x0
+    true = in_many_digits(z.tolist(), tau)
+    assert float(whole.log_ratio(x.unsqueeze(0))) == pytest.approx(float(true), abs=1e-11)
+    i, more = int(x.argmax()), 1e-8
+    z[i] *= 1 + more
+    lines = float((in_many_digits(z.tolist(), tau) - true) / more)
+    assert float(whole.lines(x.unsqueeze(0))[0, i]) == pytest.approx(lines, rel=1e-6)
 
 
 def test_parts_can_be_put_together():

@@ -32,6 +32,7 @@ from unnoise.shapes import Float, Int
 VERTEX = 1 - 1e-6  # compositions with an entry above count as a vertex, where the series in one entry is used
 HELD = 2**21  # terms of a sum that are held at once
 TINY = 1e-290
+LEAST_TILT, BISECTIONS = -20.0, 40  # of log rho
 NOISE = 1e-15  # of a product over its peak: smaller terms are rounding
 
 
@@ -152,9 +153,7 @@ def _some_log_ratio(z: Tensor, tau: Tensor, alpha: Tensor) -> Tensor:
     log_q = log_lines(tau, theta)
     m = torch.arange(log_q.shape[-1], dtype=torch.float64, device=z.device)
     shared = z.clamp_min(TINY)
-    overlap = shared.detach().sqrt().sum(-1, keepdim=True).square()  # (sum sqrt(x x_0))^2, at most 1
-    peak = (log_q + m * overlap.log()).argmax(-1, keepdim=True).double()
-    log_rho = 2 * (peak + 1).log() - overlap.log()
+    log_rho = _tilt(shared.detach(), log_q.detach(), alpha)
     terms = m * (shared.log() + log_rho).unsqueeze(-1)
     terms = terms - torch.lgamma(m + 1) - torch.lgamma(alpha.unsqueeze(-1) + m) + torch.lgamma(alpha).unsqueeze(-1)
     top = terms.detach().amax(-1, keepdim=True)
@@ -168,6 +167,23 @@ def _some_log_ratio(z: Tensor, tau: Tensor, alpha: Tensor) -> Tensor:
     weights = log_q + torch.lgamma(whole + m) - torch.lgamma(whole) + torch.lgamma(m + 1) - m * log_rho
     log_product = torch.where(product > NOISE, product.clamp_min(NOISE).log(), -torch.inf)
     return (weights + log_product).logsumexp(-1) + scale
+
+
+def _tilt(z: Tensor, log_q: Tensor, alpha: Tensor) -> Tensor:
+    """log rho of each row, by bisection: rho moves the product's peak to M(rho) = sum_i E[l_i], by Amos's estimate of a
+    ratio of Bessel functions, and there terms of the sum over M should neither rise nor fall.
+    """
+    theta, most = float(alpha.sum()), log_q.shape[-1] - 1
+    rise = torch.diff(log_q, dim=-1, append=log_q[:, -1:] - 1e3).clamp(-1e3, 1e3)
+    high = 2 * torch.tensor(most + theta + 1.0, dtype=z.dtype, device=z.device).log() - z.amax(-1, keepdim=True).log()
+    low = torch.full_like(high, LEAST_TILT)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        y = z * middle.exp()
+        mean = (2 * y / (alpha - 0.5 + (4 * y + (alpha + 0.5).square()).sqrt())).sum(-1, keepdim=True).clamp_max(most)
+        rising = rise.gather(-1, mean.long()) + (theta + mean).log() + (mean + 1).log() > middle
+        low, high = torch.where(rising, middle, low), torch.where(rising, high, middle)
+    return (low + high) / 2
 
 
 def _convolved(first: Tensor, second: Tensor) -> Tensor:
