@@ -101,6 +101,17 @@ def test_draws_have_the_law_and_its_atom(by_path):
     assert abs(float(z[:, 0].var()) / process.spread(t) - 1) < 0.05
 
 
+def test_rows_are_drawn_alike_in_any_batch():
+    """However often others turn."""
+    process, x = un.Kac((2,), rate=20.0), torch.zeros(50, 2)
+    together = process.marginal(x, 0.7).draw(un.NoiseSource(0, 50))
+    paths = process.flights(x, un.NoiseSource(0, 50)).end
+    for i in range(0, 50, 7):
+        alone = un.NoiseSource(0, torch.tensor([i]))
+        assert torch.equal(process.marginal(x[:1], 0.7).draw(alone), together[i : i + 1])
+        torch.testing.assert_close(process.flights(x[:1], alone).end, paths[i : i + 1], rtol=0, atol=1e-6)
+
+
 def test_it_tends_to_brownian_motion_with_order_one():
     gaps = []
     for a in (50.0, 100.0, 200.0, 400.0):

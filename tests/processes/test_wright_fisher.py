@@ -10,6 +10,12 @@ THREE = un.WrightFisher([1.5, 2.0, 1.0], un.schedules.VE(0.2, 2.0))
 VERTICES = un.WrightFisher(3, vertices=True)
 
 
+def slope(function, t, h=2e-3):
+    """d/dt by five points: the rest is of the order h^4."""
+    far, near = (function(t + k * h) - function(t - k * h) for k in (2, 1))
+    return (8 * near - far) / (12 * h)
+
+
 def rows(*values):
     return torch.tensor(values, dtype=torch.float64)
 
@@ -25,16 +31,34 @@ def test_kernels_compose():
 
 @pytest.mark.parametrize("process", [THREE, VERTICES])
 def test_forward_and_backward_equations(process):
-    """d/dt q = L* q in x_t, and d/ds q(x_t | x_s) = -L q in x_s, by central differences in time."""
-    t, h = 0.5, 1e-4
+    """d/dt q = L* q in x_t, and d/ds q(x_t | x_s) = -L q in x_s."""
+    t = 0.5
     x0, x = rows([0.0, 1.0, 0.0], [1.0, 0.0, 0.0]), rows([0.3, 0.5, 0.2], [0.6, 0.1, 0.3])
-    before, after = (process.marginal(x0, t + k * h).log_prob(x).exp() for k in (-1, 1))
+    change = slope(lambda s: process.marginal(x0, s).log_prob(x).exp(), t)
     flow = process.generator(t).adjoint(lambda y: process.marginal(x0, t).log_prob(y).exp(), x)
-    assert torch.allclose((after - before) / (2 * h), flow, rtol=1e-5)
+    assert torch.allclose(change, flow, rtol=1e-6)
     start = rows([0.2, 0.2, 0.6], [0.5, 0.2, 0.3])
-    before, after = (process.transition(start, t + k * h, 0.7).log_prob(x).exp() for k in (-1, 1))
+    change = slope(lambda s: process.transition(start, s, 0.7).log_prob(x).exp(), t)
     acted = process.generator(t).act(lambda y: process.transition(y, t, 0.7).log_prob(x).exp(), start)
-    assert torch.allclose((after - before) / (2 * h), -acted, rtol=1e-5)
+    assert torch.allclose(change, -acted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("process", [PROCESS, un.WrightFisher([1.5, 2.0], vertices=True)])
+def test_dynkins_formula(process):
+    """d/dt E phi = E L phi, by the nodes of the process; with another stationary law it is not."""
+    x0, t = torch.eye(process.space.size, dtype=torch.float64)[:2], 0.5
+
+    def mean(function, t):
+        nodes, log_weight = process.support(x0, t)
+        return (log_weight.exp() * torch.stack([function(y) for y in nodes])).sum(0)
+
+    def phi(x):
+        return torch.sin(2 * x[:, 0]) + x[:, 1].square()
+
+    change = slope(lambda s: mean(phi, s), t)
+    assert torch.allclose(change, mean(lambda y: process.generator(t).act(phi, y), t), rtol=1e-6)
+    other = un.WrightFisher(process.alpha + 0.5, process.schedule, process.vertices)
+    assert not torch.allclose(change, mean(lambda y: other.generator(t).act(phi, y), t), rtol=1e-2)
 
 
 @pytest.mark.parametrize("process", [THREE, VERTICES])

@@ -100,7 +100,7 @@ class KacLaw(Law):
         h = self.h.expand_as(x_s)
         turns = poisson(self.rate * h, noise.at("turns").uniform(shape))
         most = int(turns.max())
-        order = noise.at("times").uniform((*shape, most))
+        order = noise.at("times").uniform((most, *shape)).movedim(1, -1)  # the number of turns of others moves none
         none = torch.arange(most, device=order.device) >= turns.unsqueeze(-1)
         order = torch.where(none, 1.0, order).sort(-1).values
         edge = torch.ones_like(x_s).unsqueeze(-1)
