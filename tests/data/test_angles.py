@@ -119,7 +119,7 @@ def test_missing_angles_stay_missing(tmp_path):
 
 def test_degrees_taken_for_radians_are_refused(tmp_path):
     path = written(tmp_path / "a.csv", "wind", [str(d) for d in range(0, 360, 3)])
-    with pytest.raises(BadData, match=r"from 0 to 357, more than once around the period 6.28319: they look like degrees"):
+    with pytest.raises(BadData, match=r"from 0 to 357, more than once around the period 2 pi: they look like degrees"):
         Table.fit(path, {"wind": "angle"})
     with pytest.raises(BadData, match="more than once around the period 24: say"):
         Table.fit(path, {"wind": {"kind": "angle", "period": 24}})

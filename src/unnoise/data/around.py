@@ -28,6 +28,11 @@ PERIODS = {
 SLACK = 1e-9  # of a period, by which rounding may carry a number over its end
 
 
+def turn(period: float) -> str:
+    """A period as people write it."""
+    return "2 pi" if abs(period - 2 * pi) < 1e-9 else f"{period:.6g}"
+
+
 @dataclass(frozen=True, eq=False)
 class Around:
     """Numbers with a period; `values` are the least and the largest that were seen."""
@@ -49,7 +54,7 @@ class Around:
         values = np.unique(x)
         least, most = float(values[0]), float(values[-1])
         if most - least > period * (1 + SLACK):
-            raise ValueError(f"numbers from {least:g} to {most:g} are more than once around a period of {period:g}")
+            raise ValueError(f"numbers from {least:g} to {most:g} are more than once around a period of {turn(period)}")
         step = float(np.diff(values).min()) if len(values) > 1 else 0.0
         places = (values - values[0]) / step if step else values
         on_grid = step > 0 and period / step <= MOST_STEPS and bool((np.abs(places - np.round(places)) < EVEN).all())

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from unnoise.data.any_scale import Scale
-from unnoise.data.around import PERIODS, SLACK, Around
+from unnoise.data.around import PERIODS, SLACK, Around, turn
 from unnoise.data.columns import MISSING, TRUTH, Column, Texts
 from unnoise.data.composition import KINDS as COMPOSITION
 from unnoise.data.composition import TOTALS, Shares, decimals
@@ -152,7 +152,7 @@ def _angles(values: Texts, period: float | None, scale: Scale, known: dict[str, 
     if most - least > period * (1 + SLACK):
         likely = ": they look like degrees" if most - least <= 360 and period < 7 else ""
         raise values.error(
-            f"has numbers from {least:g} to {most:g}, more than once around the period {period:.6g}{likely}: say "
+            f"has numbers from {least:g} to {most:g}, more than once around the period {turn(period)}{likely}: say "
             f"{{kind: angle, period: degrees}}, or another period ({', '.join(PERIODS)}, or a number)"
         )
     few = most - least <= PERIODS["radians"] * (1 + SLACK) and bool((x != np.round(x)).any())

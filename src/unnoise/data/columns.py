@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from unnoise.data.any_scale import Scale, scale_from_json, scale_to_json
-from unnoise.data.around import Around
+from unnoise.data.around import Around, turn
 from unnoise.data.base import BadData
 from unnoise.data.composition import Shares
 from unnoise.data.globe import Meridians, Parallels
@@ -110,7 +110,7 @@ class Column:
             head = ", ".join(repr(text) for text in self.texts[:12])
             return f"{head}, ... ({len(self.texts)} in all)" if len(self.texts) > 12 else head
         ends = (self.scale or Decimals(0, None)).write(self.scores.values[[0, -1]])
-        around = f", around {self.scores.period:.6g}" if isinstance(self.scores, Around) else ""
+        around = f", around {turn(self.scores.period)}" if isinstance(self.scores, Around) else ""
         return f"{ends[0]} ... {ends[1]}{around}"
 
     @property
