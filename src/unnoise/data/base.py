@@ -167,6 +167,10 @@ class Format(ABC):
         """What a network is told of each row, as `networks.ConditionInput` says it."""
         return []
 
+    def told_together(self) -> list[list[str]]:
+        """The names of `inputs` in groups of which each is told as a whole or not at all."""
+        return [[one["name"]] for one in self.inputs()]
+
     def apart(self, x: Tree) -> tuple[Tree, dict[str, Tensor]]:
         """Rows of the data as what is modelled, and what a network is told of them."""
         return x, {}

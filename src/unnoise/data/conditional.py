@@ -59,6 +59,9 @@ class Conditional(Format):
     def inputs(self) -> list[dict[str, Any]]:
         return self.told.inputs()
 
+    def told_together(self) -> list[list[str]]:
+        return self.told.together()
+
     def apart(self, x: AnyState) -> tuple[Tree, dict[str, Tensor]]:  # type: ignore[override]
         return x[DATA], self.told.condition(x[TOLD])  # type: ignore[arg-type]
 

@@ -120,6 +120,21 @@ class Conditions:
             told.append({"name": name, "size": size, "shape": shape})
         return told
 
+    def together(self) -> list[list[str]]:
+        """Those names in groups, each of a column or of several that are one point."""
+        groups: dict[str, list[str]] = {}
+        for name, (kind, key) in self._heard.items():
+            column = str(key)
+            if self.table is not None and kind == "number":
+                column = self.table.leaves[key].name
+            if self.table is not None and kind == "point":
+                column = self.table.joints[key].names[0]
+            if self.table is not None and kind == "category":
+                own = self.table.coordinates[key]
+                column = own.partners[0] if own.partners else own.name
+            groups.setdefault(column, []).append(name)
+        return list(groups.values())
+
     def condition(self, states: Mapping[str, Any]) -> dict[str, Tensor]:
         """States as a network is told them."""
         told: dict[str, Tensor] = {}
