@@ -44,7 +44,8 @@ class Sample(Extended):
     """Of the network's products on an accelerator: no, tf32 or bf16; that of its training unless told."""
 
     given: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default_factory=tuple)
-    """column=value, for tables: draw the others given it; may be repeated."""
+    """column=value, for tables: draw the others given it; of models that are told conditions: one of these; may be
+    repeated."""
 
     regex: str | None = None
     """Of sequences: a regular expression that all of each sample matches, such as ".*TATAA.*"."""
@@ -119,7 +120,7 @@ class Sample(Extended):
             prompts = [coded(text, self.prompt or "", "--prompt")] * self.n
             x, info = continued(denoiser, text, prompts, self.length, **options)
         else:
-            options |= {"calls": self.calls, "given": given, "progress": not self.json}
+            options |= {"calls": self.calls, "given": given, "progress": not self.json, "telling": run.telling()}
             x, info = steering.drawn(denoiser, format, self.n, self._wish(), **options)
         clock.mark("draw")
         wrote = batch_size(x)

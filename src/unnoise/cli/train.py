@@ -116,6 +116,13 @@ class Train(Extended):
     keep: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default_factory=tuple)
     """A column of a table that is to be modelled though it is an identifier or private; may be repeated."""
 
+    condition: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default_factory=tuple)
+    """What is not modelled but told to the network: a column of a table, another array of an .npz file, `label` for the
+    folders of images or for the file of labels beside an IDX file; may be repeated."""
+
+    drop: float | None = None
+    """The share of rows that are trained without their conditions, for drawing without them, and guided; 0.1 unless told."""
+
     write: Path | None = None
     """With --dry-run: a YAML file to write what was understood of the columns to, to be edited and given to --columns."""
 
@@ -134,6 +141,8 @@ class Train(Extended):
                 check_data(path)
         if self.padded and self.no_padded:
             raise ValueError("--padded --no-padded: give one of the two")
+        if self.drop is not None and not self.condition and self.resume is None:
+            raise ValueError(f"--drop {self.drop:g} is of conditions: name one, --condition COLUMN, or leave it out")
         if self.write is not None and not self.dry_run:
             raise ValueError(f"--write {self.write} goes with --dry-run: add it, and train with --columns {self.write} then")
         pairs(self.option, "--option")
@@ -155,6 +164,7 @@ class Train(Extended):
             noise=self.noise,
             columns=self.columns,
             keep=self.keep,
+            condition=self.condition,
         )
 
     def run(self) -> int:
@@ -219,6 +229,7 @@ class Train(Extended):
             lr=self.lr,
             seed=self.seed,
             device=self.device,
+            drop=self.drop,
             **settings(self.set),
         )
 
@@ -307,7 +318,8 @@ class Train(Extended):
         rows = PICTURED if outcome.seconds >= 20 else 48  # no pictures are worth more time than a short training took
         count = 64 if shown.suffix == ".png" else rows if format.targets() else 16
         with uncompiled(denoiser):
-            x, _ = draw(run.for_drawing(denoiser), format, count, seed=self.seed, device=self.device)
+            drawn_from, telling = run.for_drawing(denoiser), run.telling()
+            x, _ = draw(drawn_from, format, count, seed=self.seed, device=self.device, telling=telling)
         format.write(x, shown)
         far = of_run(run, outcome.reason, denoiser.process.space.dimension)
         report, started = write_report(run, shown, trainer.source), start_up_of(read_metrics(run.metrics))

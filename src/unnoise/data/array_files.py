@@ -39,6 +39,28 @@ def named(path: Path, wanted: str | None = None) -> tuple[np.ndarray, str | None
     return values, name, others
 
 
+def others_in(path: Path, names: list[str]) -> dict[str, np.ndarray]:
+    """Arrays of an .npz file by name; of an IDX file of images, as `label`, those of the file of labels that is named as it
+    is."""
+    if names:
+        archive = np.load(io.BytesIO(read_bytes(path)), allow_pickle=False)
+        return {name: np.asarray(archive[name]) for name in names}
+    beside = path.with_name(path.name.replace("images", "labels").replace("idx3", "idx1"))
+    if beside == path or not beside.is_file() or not is_idx(beside):
+        return {}
+    return {"label": load(beside)}
+
+
+def packed_all(arrays: dict[str, np.ndarray]) -> bytes:
+    """Arrays by name as an .npz file."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, values in arrays.items():
+            with archive.open(f"{name}.npy", "w") as member:
+                np.save(member, values)  # np.savez takes no array of the name "file"
+    return buffer.getvalue()
+
+
 def check_array(values: np.ndarray, where: str) -> None:
     """That these are numbers, examples first."""
     if values.dtype.kind == "c":
@@ -86,11 +108,10 @@ def written_as(path: Path) -> str:
 
 def packed(values: np.ndarray, suffix: str, name: str) -> bytes:
     """An array as a file of this form; `name`: what it is called in an .npz file."""
-    buffer = io.BytesIO()
     if suffix == ".npz":
-        with zipfile.ZipFile(buffer, "w") as archive, archive.open(f"{name}.npy", "w") as member:
-            np.save(member, values)  # np.savez takes no array of the name "file"
-    elif suffix == ".idx":
+        return packed_all({name: values})
+    buffer = io.BytesIO()
+    if suffix == ".idx":
         code = idx_code(values)
         buffer.write(struct.pack(">HBB", 0, code, values.ndim) + struct.pack(f">{values.ndim}I", *values.shape))
         buffer.write(values.astype(IDX_TYPES[code]).tobytes())

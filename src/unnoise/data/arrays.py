@@ -24,8 +24,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unnoise.data.array_files import check_array, is_idx, named, packed, written_as
+from unnoise.data.array_files import check_array, is_idx, named, others_in, packed, packed_all, written_as
 from unnoise.data.base import BY_CONTENT, BY_NAME, NO, BadData, Bins, Format, Line
+from unnoise.data.companions import Companions
 from unnoise.data.files import suffix_of, write_bytes
 from unnoise.data.points import Points, points_named
 from unnoise.data.reading import Reading
@@ -56,6 +57,7 @@ class Array(Format):
         "--noise": "the levels of arrays",
         "--option axis": "arrays",
         "--option space": "arrays",
+        "--condition": "arrays",
     }
 
     shape: list[int]  # of an example, as it is in the file
@@ -373,6 +375,19 @@ class Array(Format):
         if bool(((values < self.low) | (values > last)).any()):
             raise BadData(f"{path}: holds values outside {self.low} ... {last}, the levels of the model")
 
+    def companions(self, path: Path) -> Companions:
+        """The other arrays of an .npz file; the labels of an IDX file of images."""
+        return Companions.of_arrays(others_in(path, self.others))
+
+    def write_told(self, x: AnyState, beside: Companions, path: Path) -> None:
+        """An .npz file has what was told beside the samples; other files have the samples alone."""
+        if suffix_of(path) != ".npz":
+            self.write(x, path)
+            return
+        name = self.array or "samples"
+        columns = {} if beside.table is None else {c: beside.table[c].to_numpy() for c in beside.table.column_names}
+        write_bytes(path, packed_all({name: self.values(x), **columns, **beside.arrays}))
+
     def seen(self, x: AnyState) -> np.ndarray:
         return self.values(x)
 
@@ -404,18 +419,18 @@ class Array(Format):
             picture(np.zeros((1, *self.shape), self.dtype), self)
 
     def write(self, x: Tree, path: Path) -> None:
-        self._write(self.values(x), path)
+        self.write_values(self.values(x), path)
 
     def write_filled(self, x: Tree, source: Path, path: Path, mark: str | None = None) -> None:
         """The file `source` with its gaps filled: what is known stays as it is, to the last digit."""
-        self._write(self.filled_array(x, named(source, self.array)[0], mark, str(source)), path)
+        self.write_values(self.filled_array(x, named(source, self.array)[0], mark, str(source)), path)
 
     def filled_array(self, x: Tree, values: np.ndarray, mark: str | None = None, where: str = "the array") -> np.ndarray:
         """An array with its gaps filled."""
         values, known = self._known(values, mark, where)
         return np.where(known, as_type(np.where(known, values, 0), np.dtype(self.dtype)), self.values(x))
 
-    def _write(self, values: np.ndarray, path: Path) -> None:
+    def write_values(self, values: np.ndarray, path: Path) -> None:
         suffix = written_as(path)
         write_bytes(path, picture(values, self) if suffix == ".png" else packed(values, suffix, self.array or "samples"))
 

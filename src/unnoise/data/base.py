@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,9 @@ from unnoise.paths import BadData
 from unnoise.processes import Process
 from unnoise.shapes import AnyState, Bool, Float, Tree
 from unnoise.tree import batch_size, first_leaf, leaves
+
+if TYPE_CHECKING:
+    from unnoise.data.companions import Companions
 
 NO, BY_CONTENT, BY_NAME, BY_BOTH = range(4)  # how surely a file is recognised, by its first bytes and by its suffix
 
@@ -149,6 +152,41 @@ class Format(ABC):
     def targets(self) -> list[str]:
         """Columns that can be predicted from the others."""
         return []
+
+    # conditions
+
+    def companions(self, path: Path) -> "Companions":
+        """What stands in a file of this format beside what is modelled, row by row: a network may be told it."""
+        raise BadData(f"{path}: nothing is known to stand beside data of the kind {self.kind!r}: leave --condition out")
+
+    def column_names(self, path: Path) -> list[str]:
+        """The columns of a file, where it is a table, in their order."""
+        return []
+
+    def inputs(self) -> list[dict[str, Any]]:
+        """What a network is told of each row, as `networks.ConditionInput` says it."""
+        return []
+
+    def told_together(self) -> list[list[str]]:
+        """The names of `inputs` in groups of which each is told as a whole or not at all."""
+        return [[one["name"]] for one in self.inputs()]
+
+    def apart(self, x: Tree) -> tuple[Tree, dict[str, Tensor]]:
+        """Rows of the data as what is modelled, and what a network is told of them."""
+        return x, {}
+
+    def joined(self, other: Any, names: list[str]) -> "Format | None":
+        """The format of such data with the columns of a `Table` among its own, in the order of the names; None: columns
+        have no place in it."""
+        return None
+
+    def write_told(self, x: AnyState, beside: "Companions", path: Path) -> None:
+        """States as a file, with what was told of them where it has a place for that."""
+        self.write(x, path)
+
+    def as_written(self, x: Tree) -> tuple["Format", Tree]:
+        """Rows, told parts and all, as people see them: the format that knows all of it, and its states."""
+        return self, x
 
     # samples
 

@@ -135,26 +135,27 @@ def _sized(picture: Any, size: tuple[int, int] | None) -> Any:
     return ImageOps.fit(picture, size, Image.Resampling.LANCZOS)
 
 
-def packed(values: np.ndarray, path: Path) -> bytes:
+def packed(values: np.ndarray, path: Path, folders: list[str] | None = None) -> bytes:
     """An archive of PNG files."""
     out = io.BytesIO()
     if suffix_of(path) == ".zip":
         with zipfile.ZipFile(out, "w") as archive:
-            for name, data in png_files(values):
+            for name, data in png_files(values, folders):
                 archive.writestr(zipfile.ZipInfo(name), data)  # of no date: the same pictures, the same bytes
         return out.getvalue()
     with tarfile.open(fileobj=out, mode="w:gz" if path.suffix == ".tgz" else "w") as archive:
-        for name, data in png_files(values):
+        for name, data in png_files(values, folders):
             entry = tarfile.TarInfo(name)
             entry.size = len(data)
             archive.addfile(entry, io.BytesIO(data))
     return out.getvalue()
 
 
-def png_files(values: np.ndarray) -> Iterator[tuple[str, bytes]]:
-    """Names in order, and pictures of levels [n, height, width] or with colours last."""
+def png_files(values: np.ndarray, folders: list[str] | None = None) -> Iterator[tuple[str, bytes]]:
+    """Names in order, each in its folder, and pictures of levels [n, height, width] or with colours last."""
     image, digits = pillow(), max(3, len(str(len(values))))
     for i, picture in enumerate(values):
         out = io.BytesIO()
         image.fromarray(picture).save(out, "PNG")
-        yield f"{i + 1:0{digits}d}.png", out.getvalue()
+        folder = Path("." if folders is None else folders[i])
+        yield (folder / f"{i + 1:0{digits}d}.png").as_posix(), out.getvalue()

@@ -1,7 +1,7 @@
 """Images in a folder or an archive (.zip, .tar, .tar.gz): an array of levels, and samples as such files again.
 
 Pictures are grey, or all in colours where one of them is; they have one size, or are given one (`--option size=32`).  The
-folders that they lie in say nothing to the model.
+folders that they lie in say nothing to the model, unless it is told them (`--condition label`).
 """
 
 import shutil
@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 from torch import Tensor
 
 from unnoise.data.arrays import Array
 from unnoise.data.base import BY_CONTENT, BY_NAME, NO, BadData, Bins, Format, Line
+from unnoise.data.companions import Companions
 from unnoise.data.files import write_bytes
 from unnoise.data.image_files import ARCHIVES, has_pictures, members, packed, pictures, png_files, size_of
 from unnoise.data.reading import Reading, suffix_of
@@ -36,6 +38,7 @@ class Images(Format):
         "--categories": "arrays",
         "--noise": "the levels of arrays",
         "--option size": "images",
+        "--condition": "images",
     }
 
     array: Array
@@ -66,8 +69,14 @@ class Images(Format):
         packed_as = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
         written = FOLDER if path.is_dir() else packed_as.lower()
         own = cls(array=array, size=None if size is None else list(size), written=written)
-        own.classes = above if len(above) > 1 else []
+        own.classes = above if len(above) > 1 and not how.condition else []
         return own, x
+
+    def companions(self, path: Path) -> Companions:
+        """As `label`, the folder that a picture lies in."""
+        return Companions.of_arrays(
+            {"label": np.array([name.parent.relative_to(name.anchor).as_posix() for name in members(path)])}
+        )
 
     def encode(self, path: Path) -> Tree:
         return self.array.states(self._pictures(path), path)
@@ -137,13 +146,20 @@ class Images(Format):
 
     def write(self, x: Tree, path: Path) -> None:
         """As a folder of PNG files, an archive of them, one picture of all (.png), or an array (.npy)."""
+        self._write(self.values(x), None, path)
+
+    def write_told(self, x: Tree, beside: Companions, path: Path) -> None:
+        """Each picture in the folder of its label; one picture of all, or an array, of the pictures alone."""
+        self._write(self.values(x), beside.table["label"].to_pylist(), path)
+
+    def _write(self, values: np.ndarray, folders: list[str] | None, path: Path) -> None:
         form = _form(path)
         if form == "array":
-            self.array.write(x, path)
+            self.array.write_values(values, path)
         elif form == "archive":
-            write_bytes(path, packed(self.values(x), path))
+            write_bytes(path, packed(values, path, folders))
         else:
-            _write_folder(self.values(x), path)
+            _write_folder(values, path, folders)
 
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
         """Gaps are the levels that the mark says."""
@@ -173,12 +189,13 @@ def _form(path: Path) -> str:
     return "array" if suffix_of(path) else "folder"
 
 
-def _write_folder(values: Any, folder: Path) -> None:
+def _write_folder(values: Any, folder: Path, folders: list[str] | None = None) -> None:
     """Whole or not at all: a neighbour that is renamed."""
     part = folder.with_name(folder.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
-    for name, data in png_files(values):
+    for name, data in png_files(values, folders):
+        (part / name).parent.mkdir(parents=True, exist_ok=True)
         (part / name).write_bytes(data)
     if folder.is_dir():
         folder.rmdir()  # empty, or it would have been refused

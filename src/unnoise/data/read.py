@@ -4,6 +4,7 @@ from pathlib import Path
 
 from unnoise.data.arrays import Array
 from unnoise.data.base import BadData, Format
+from unnoise.data.conditional import Conditional
 from unnoise.data.files import read_once
 from unnoise.data.folders import files_in
 from unnoise.data.images import Images
@@ -12,6 +13,7 @@ from unnoise.data.registry import FORMATS, format_named
 from unnoise.data.sequences import Sequences
 from unnoise.data.source_file import SourceFile
 from unnoise.data.table import Table
+from unnoise.data.table_files import overrides
 from unnoise.paths import check_data
 from unnoise.shapes import Tree
 
@@ -37,7 +39,15 @@ def read_source(path: Path, how: Reading | None = None) -> tuple[Format, Tree, S
                 f"{path}: {found.__name__}.read(path, how) returned a {type(made).__name__}: return a pair, the format and "
                 f"the states of the file"
             )
-        return *made, SourceFile.of(path)
+        return *with_conditions(*made, path, how), SourceFile.of(path)
+
+
+def with_conditions(format: Format, x: Tree, path: Path, how: Reading) -> tuple[Format, Tree]:
+    """The same with what the network is told beside it, if anything is."""
+    if not how.condition:
+        return format, x
+    kinds, names = overrides(how.columns), format.column_names(path)
+    return Conditional.of(format, x, format.companions(path), how, kinds, str(path), names)
 
 
 def recognised(path: Path, how: Reading) -> type[Format]:

@@ -38,6 +38,9 @@ class Reading:
     keep: tuple[str, ...] = ()
     """Columns of a table that are modelled though they are identifiers or private."""
 
+    condition: tuple[str, ...] = ()
+    """Columns, or what else stands beside the data row by row, that are not modelled: a network is told them."""
+
     options: dict[str, str] = field(default_factory=dict)
     """Options of the format by name: sheet of a spreadsheet, size of images, axis or space of an array, or those of
     one's own."""
@@ -55,6 +58,7 @@ class Reading:
             "--noise": self.noise is not None,
             "--columns": self.columns is not None,
             "--keep": bool(self.keep),
+            "--condition": bool(self.condition),
         }
         return [name for name, yes in said.items() if yes] + [f"--option {name}" for name in self.options]
 

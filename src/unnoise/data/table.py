@@ -24,10 +24,12 @@ from unnoise.data import (
     json_lines,  # noqa: F401  (it registers itself, as the next)
     sheets,  # noqa: F401
     table_gaps,
+    table_parts,
     table_states,
 )
 from unnoise.data.base import BY_CONTENT, BY_NAME, NO, BadData, Format, Line
 from unnoise.data.columns import Column, Texts
+from unnoise.data.companions import Companions
 from unnoise.data.header import column_names
 from unnoise.data.joint_leaf import JointLeaf
 from unnoise.data.kinds_file import kinds_yaml
@@ -83,7 +85,13 @@ class Table(Format):
     kind = "table"
     suffixes = (*TEXT, *TYPED)
     folders = True
-    options = {"--encoding": "tables", "--columns": "tables", "--keep": "tables", "--option sheet": "spreadsheets"}
+    options = {
+        "--encoding": "tables",
+        "--columns": "tables",
+        "--keep": "tables",
+        "--condition": "tables",
+        "--option sheet": "spreadsheets",
+    }
 
     @property
     def suffix(self) -> str:  # type: ignore[override]
@@ -108,7 +116,7 @@ class Table(Format):
 
     @classmethod
     def read(cls, path: Path, how: Reading) -> tuple["Table", Tree]:
-        return cls.fit(path, overrides(how.columns), how.encoding, how.keep, how.options)
+        return cls.fit(path, overrides(how.columns), how.encoding, how.keep, how.options, how.condition)
 
     @classmethod
     def fit(
@@ -118,17 +126,19 @@ class Table(Format):
         encoding: str = "utf-8",
         keep: tuple[str, ...] = (),
         options: dict[str, str] | None = None,
+        told: tuple[str, ...] = (),
     ) -> tuple["Table", Tree]:
         """The format of a file and its states.
 
         `overrides`: {column: "drop", a kind, or {"kind": ..., ...}}.  `keep`: columns to be modelled though they are
-        identifiers or private.  `options` are those of the kind of file, such as {"sheet": "2024"}.
+        identifiers or private.  `options` are those of the kind of file, such as {"sheet": "2024"}.  `told`: columns that
+        are not modelled, since a network is told them.
         """
         path = Path(path)
         suffix = table_suffix(path)
         if suffix in TYPED:
             table, form = TYPED[suffix].read(path, options or {})
-            return cls.of_arrow(table, overrides, str(path), keep, form)
+            return cls.of_arrow(table, overrides, str(path), keep, form, told)
         table, separator, found, header = read_text(path, encoding)
         remarks = []
         if found in FALLBACK and not encoding.lower().startswith(found):
@@ -137,7 +147,7 @@ class Table(Format):
             remarks.append(f"the first row holds values, not names: the columns are called {column_names(1)[0]}, ...")
         settings = {"separator": separator, "encoding": found, "header": header, "remarks": tuple(remarks)}
         settings["form"] = {"suffix": suffix}
-        return cls._fit(table, str(path), overrides, keep, typed=False, **settings)
+        return cls._fit(table, str(path), overrides, keep, told, typed=False, **settings)
 
     @classmethod
     def of_arrow(
@@ -147,26 +157,36 @@ class Table(Format):
         where: str = "the table",
         keep: tuple[str, ...] = (),
         form: dict[str, Any] | None = None,
+        told: tuple[str, ...] = (),
+        typed: bool = True,
     ) -> tuple["Table", Tree]:
-        """The format of a pyarrow.Table and its states; what is drawn has its types.  `where`: what to call it; `form`: of
-        the file that it was read from."""
+        """The format of a pyarrow.Table and its states; what is drawn has its types (unless `typed=False`: texts).  `where`:
+        what to call it; `form`: of the file that it was read from; `told`: columns that are not modelled."""
         check_names(table.column_names, where)
         if table.num_rows == 0:
             raise BadData(f"{where}: has columns but no rows: add rows")
-        return cls._fit(table, where, overrides, keep, typed=True, form=form or {})
+        return cls._fit(table, where, overrides, keep, told, typed=typed, form=form or {})
 
     @classmethod
     def _fit(
-        cls, table: Any, where: str, wished: dict[str, Any] | None, keep: tuple[str, ...], typed: bool, **settings: Any
+        cls,
+        table: Any,
+        where: str,
+        wished: dict[str, Any] | None,
+        keep: tuple[str, ...],
+        told: tuple[str, ...],
+        typed: bool,
+        **settings: Any,
     ) -> tuple["Table", Tree]:
         overrides = {str(name): wish for name, wish in (wished or {}).items()}
-        for said, told in (("overrides name", overrides), ("columns to keep are", keep)):
-            if unknown := [name for name in told if name not in table.column_names]:
+        for said, named in (("overrides name", overrides), ("columns to keep are", keep), ("conditions are", told)):
+            if unknown := [name for name in named if name not in table.column_names]:
                 raise BadData(f"{where}: the {said} {unknown[0]!r}, but the columns are {table.column_names}: correct it")
+        overrides |= dict.fromkeys(told, "drop")
         dropped = tuple(name for name in table.column_names if overrides.get(name) in ("drop", {"kind": "drop"}))
         names = [name for name in table.column_names if name not in dropped]
         if not names:
-            raise BadData(f"{where}: every column is dropped: keep at least one")
+            raise BadData(f"{where}: every column is dropped{' or told' if told else ''}: keep at least one")
         wishes = {name: overrides.get(name, levels_of(table[name])) for name in names}
         texts = {name: texts_of(table[name], name, where) for name in names}
         found = understand(texts, wishes, keep)
@@ -313,7 +333,7 @@ class Table(Format):
 
     def frame(self, x: AnyState) -> Any:
         """States as a pandas.DataFrame; whole numbers and booleans that can be missing get pandas' nullable types."""
-        return as_frame(self, x)
+        return as_frame(self, self.arrow(x))
 
     def check_out(self, path: Path) -> None:
         super().check_out(path)
@@ -357,6 +377,19 @@ class Table(Format):
 
     def gap_parts(self, labels: dict[str, str], fixed: dict[str, Tensor]) -> dict[str, str]:
         return table_gaps.gap_parts(self, labels, fixed)
+
+    def companions(self, path: Path) -> Companions:
+        return self.companions_of(self.arrow_table(path), table_suffix(path) in TYPED)
+
+    def companions_of(self, table: Any, typed: bool = True) -> Companions:
+        """Those of a pyarrow.Table: the columns that are not modelled."""
+        return Companions(table.select([name for name in table.column_names if name in self.dropped]), {}, typed)
+
+    def column_names(self, path: Path) -> list[str]:
+        return list(self.arrow_table(path).column_names)
+
+    def joined(self, other: "Table", names: list[str]) -> "Table":
+        return table_parts.joined(self, other, names)
 
     def arrow_table(self, path: Path) -> Any:
         suffix = table_suffix(path)

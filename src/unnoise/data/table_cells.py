@@ -60,11 +60,10 @@ def as_arrow(format: "Table", cells: Cells) -> Any:
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=schema.metadata))
 
 
-def as_frame(format: "Table", x: AnyState) -> Any:
-    """States as a pandas.DataFrame; whole numbers and booleans that can be missing get pandas' nullable types."""
+def as_frame(format: "Table", table: Any) -> Any:
+    """A pyarrow.Table as a pandas.DataFrame; whole numbers and booleans that can be missing get pandas' nullable types."""
     import pandas as pd
 
-    table = format.arrow(x)
     nullable = {"int64": pd.Int64Dtype(), "int32": pd.Int32Dtype(), "int16": pd.Int16Dtype(), "int8": pd.Int8Dtype()}
     nullable |= {f"u{name}": getattr(pd, f"UI{str(kind)[1:]}Dtype")() for name, kind in nullable.items()}
     nullable["bool"] = pd.BooleanDtype()

@@ -8,6 +8,7 @@ from unnoise.networks.images import SmallUNet, SmallUNetConfig
 from unnoise.networks.mlp import MLP, MLPConfig
 from unnoise.networks.presets import PRESETS, column, columns, default_network, network_for
 from unnoise.networks.series import SeriesNet, SeriesNetConfig
+from unnoise.networks.told import ConditionInput, ToldEmbedding
 from unnoise.networks.transformer import SequenceTransformer, SequenceTransformerConfig
 from unnoise.networks.velocities import VelocityMLP, VelocityMLPConfig
 
@@ -29,6 +30,8 @@ __all__ = [
     "SmallUNet",
     "SmallUNetConfig",
     "TimeEmbedding",
+    "ConditionInput",
+    "ToldEmbedding",
     "VelocityMLP",
     "VelocityMLPConfig",
     "build",

@@ -46,7 +46,8 @@ def configured(name: str, options: dict[str, Any]) -> Any:
     try:
         return REGISTRY[name][0](**options)
     except TypeError as error:
-        raise ValueError(f"the options {sorted(options)} do not fit the network {name}: {error}") from error
+        fields = ", which is told nothing: give its options a field conditions" if "'conditions'" in str(error) else ""
+        raise ValueError(f"the options {sorted(options)} do not fit the network {name}{fields}: {error}") from error
 
 
 def build(name: str, options: dict[str, Any], seed: int | None = None) -> nn.Module:

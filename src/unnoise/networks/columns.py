@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from unnoise.networks.base import register, require
 from unnoise.networks.blocks import Block
 from unnoise.networks.embedding import Modulation, TimeEmbedding, fourier_of_angle, fourier_of_value, modulate, rms_norm
+from unnoise.networks.told import conditions_of, hear, told_embedding
 from unnoise.shapes import AnyState, Tree
 
 IMPOSSIBLE = -1e9  # exp of it is 0 in every precision
@@ -67,8 +68,10 @@ class ColumnTransformerConfig:
     heads: int = 8
     frequencies: int = 3  # waves of each number
     self_condition: bool = False
+    conditions: Sequence[Any] = ()  # that it is told beside x and t: `ConditionInput`, or dicts of its fields
 
     def __post_init__(self) -> None:
+        self.conditions = conditions_of(self.conditions)
         self.leaves = [ColumnLeaf(**leaf) if isinstance(leaf, Mapping) else leaf for leaf in self.leaves]
         require(len(self.leaves) > 0, "leaves is empty: name at least one")
         waves = self.frequencies >= 1 or all(leaf.kind != "angle" for leaf in self.leaves)
@@ -159,8 +162,9 @@ class _Numbers(nn.Module):
 
 @register(ColumnTransformerConfig)
 class ColumnTransformer(nn.Module):
-    """`forward(x, t, previous=None)`; t is one time per row, or a dict of them by leaf.  The output has the tree of the
-    state, and so has `previous`, an earlier estimate of x_0: numbers, and for categories probabilities [..., size]."""
+    """`forward(x, t, previous=None, **condition)`; t is one time per row, or a dict of them by leaf.  The output has the
+    tree of the state, and so has `previous`, an earlier estimate of x_0: numbers, and for categories probabilities
+    [..., size]."""
 
     group: Tensor
 
@@ -175,7 +179,7 @@ class ColumnTransformer(nn.Module):
         self.categories = _Categories(categories, config.width, twice) if categories else None
         group = [i for i, leaf in enumerate(self.leaves) for _ in range(leaf.columns)]
         self.register_buffer("group", torch.tensor(group), persistent=False)
-        self.time = TimeEmbedding(config.width)
+        self.time, self.told = TimeEmbedding(config.width), told_embedding(config.conditions, config.width)
         self.blocks = nn.ModuleList(
             Block(config.width, config.heads, config.layers, config.width) for _ in range(config.layers)
         )
@@ -190,7 +194,7 @@ class ColumnTransformer(nn.Module):
         parts = [leaf.find(previous).reshape(-1, leaf.columns, max(leaf.sizes)) for leaf in self.category_leaves]
         return torch.cat([nn.functional.pad(part, (0, largest - part.shape[-1])) for part in parts], 1)
 
-    def forward(self, x: Tree, t: Tree, previous: Tree | None = None) -> Tree:
+    def forward(self, x: Tree, t: Tree, previous: Tree | None = None, **condition: Any) -> Tree:
         if previous is not None and not self.config.self_condition:
             raise ValueError("this network takes no previous estimate: build it with self_condition=True")
         tokens = []
@@ -204,7 +208,9 @@ class ColumnTransformer(nn.Module):
         h = torch.cat(tokens, 1)
         by_leaf = isinstance(t, Mapping)
         clock: AnyState = t
-        c = self.time(torch.stack([leaf.find(t) for leaf in self.leaves], 1) if by_leaf else clock.unsqueeze(1))
+        told = hear(self.told, condition, len(h))
+        clocks = torch.stack([leaf.find(t) for leaf in self.leaves], 1) if by_leaf else clock.unsqueeze(1)
+        c = self.time(clocks, None if told is None else told.unsqueeze(1))
         for block in self.blocks:
             h = block(h, c, self.group if by_leaf else None)
         shift, scale = (part.index_select(1, self.group) if by_leaf else part for part in self.modulation(c))

@@ -54,9 +54,11 @@ class TimeEmbedding(nn.Module):
         self.frequencies = frequencies
         self.first, self.second = nn.Linear(2 * frequencies, width), nn.Linear(width, width)
 
-    def forward(self, t: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch width"]:
+    def forward(self, t: Float[Tensor, "*batch"], told: Tensor | None = None) -> Float[Tensor, "*batch width"]:
+        """`told`: what else is known of a row, as a vector."""
         waves = fourier_of_time(t, self.frequencies).to(self.first.weight.dtype)
-        return F.silu(self.second(F.silu(self.first(waves))))
+        h = self.second(F.silu(self.first(waves)))
+        return F.silu(h if told is None else h + told)
 
 
 class Modulation(nn.Module):

@@ -15,6 +15,7 @@ themselves, on which the likelihood depends, would be lost in bfloat16.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import pi
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +25,7 @@ from unnoise.kernels.group_norm import fits, halfway, norm_silu
 from unnoise.networks.base import register, require
 from unnoise.networks.blocks import Attention
 from unnoise.networks.embedding import Modulation, TimeEmbedding, looked_up, rms_norm, zeroed
+from unnoise.networks.told import conditions_of, hear, told_embedding
 from unnoise.shapes import Float
 
 GROUPS = 8
@@ -43,8 +45,10 @@ class SmallUNetConfig:
     blocks: int = 2  # per resolution
     heads: int = 4
     self_condition: bool = False
+    conditions: Sequence[Any] = ()  # that it is told beside x and t: `ConditionInput`, or dicts of its fields
 
     def __post_init__(self) -> None:
+        self.conditions = conditions_of(self.conditions)
         require(len(self.shape) in (2, 3), f"shape = {list(self.shape)}: pass [height, width] or [channels, height, width]")
         require(
             self.kind in ("number", "count", "category"), f"kind = {self.kind!r}: choose 'number', 'count' or 'category'"
@@ -98,8 +102,8 @@ class _Middle(nn.Module):
 
 @register(SmallUNetConfig)
 class SmallUNet(nn.Module):
-    """`forward(x, t, previous=None)`; `previous` is an earlier estimate of x_0: numbers of the shape of x, or for categories
-    probabilities [..., size], of which their means as scaled numbers are used."""
+    """`forward(x, t, previous=None, **condition)`; `previous` is an earlier estimate of x_0: numbers of the shape of x, or
+    for categories probabilities [..., size], of which their means as scaled numbers are used."""
 
     def __init__(self, config: SmallUNetConfig):
         super().__init__()
@@ -107,7 +111,7 @@ class SmallUNet(nn.Module):
         self.channels = 1 if len(config.shape) == 2 else config.shape[0]
         condition, width = 4 * config.width, config.width
         categories = config.kind == "category"
-        self.time = TimeEmbedding(condition)
+        self.time, self.told = TimeEmbedding(condition), told_embedding(config.conditions, condition)
         self.table = nn.Embedding(self.channels * (config.size + config.extra), width) if categories else None
         if self.table is not None:
             nn.init.normal_(self.table.weight, std=0.2)
@@ -174,10 +178,10 @@ class SmallUNet(nn.Module):
             h = h + looked_up(self.table, x + own).sum(1).permute(0, 3, 1, 2)
         return h
 
-    def _body(self, x: Tensor, t: Tensor, previous: Tensor | None) -> Tensor:
+    def _body(self, x: Tensor, t: Tensor, previous: Tensor | None, **condition: Any) -> Tensor:
         height, breadth = self.config.shape[-2:]
         stride = 2 ** (len(self.config.multipliers) - 1)
-        c, h = self.time(t), self._stem(x, previous)
+        c, h = self.time(t, hear(self.told, condition, len(x))), self._stem(x, previous)
         h = F.pad(h, (0, -breadth % stride, 0, -height % stride))
         kept = []
         for blocks, join in zip(self.down, self.joins, strict=True):
@@ -192,21 +196,21 @@ class SmallUNet(nn.Module):
                 h = block(torch.cat([h, kept.pop()], 1), c)
         return norm_silu(h[..., :height, :breadth], GROUPS, self.norm.weight, self.norm.bias)
 
-    def features(self, x: Tensor, t: Float[Tensor, "batch"], previous: Tensor | None = None) -> Tensor:
+    def features(self, x: Tensor, t: Float[Tensor, "batch"], previous: Tensor | None = None, **condition: Any) -> Tensor:
         """What `head` turns into logits, [batch, *shape, width]; of categories only."""
         if self.config.kind != "category":
             raise ValueError(f"features and head are for categories; this network is for kind = {self.config.kind!r}")
-        h = self.spread(self._body(x, t, previous))
+        h = self.spread(self._body(x, t, previous, **condition))
         h = h.reshape(x.shape[0], self.channels, self.config.width, *h.shape[-2:]).permute(0, 1, 3, 4, 2)
         return h.reshape(*x.shape, self.config.width)
 
     def head(self, h: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows size"]:
         return F.linear(h, self.out.weight + self.cosines @ self.smooth, self.out.bias)  # type: ignore
 
-    def forward(self, x: Tensor, t: Float[Tensor, "batch"], previous: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, t: Float[Tensor, "batch"], previous: Tensor | None = None, **condition: Any) -> Tensor:
         if self.config.kind == "category":
-            return self.head(self.features(x, t, previous))
-        out = self.out(self._body(x, t, previous))
+            return self.head(self.features(x, t, previous, **condition))
+        out = self.out(self._body(x, t, previous, **condition))
         if self.config.entries == 1:
             return out.reshape(x.shape)
         out = out.reshape(x.shape[0], self.channels, self.config.entries, *out.shape[-2:])

@@ -8,6 +8,7 @@ their predictions may be more than one number per coordinate (`entries`, a last 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +24,7 @@ from unnoise.networks.embedding import (
     rms_norm,
     zeroed,
 )
+from unnoise.networks.told import conditions_of, hear, told_embedding
 from unnoise.shapes import Float
 
 
@@ -36,8 +38,10 @@ class MLPConfig:
     layers: int = 4
     frequencies: int = 3  # waves of each coordinate; 0: the number alone
     self_condition: bool = False
+    conditions: Sequence[Any] = ()  # that it is told beside x and t: `ConditionInput`, or dicts of its fields
 
     def __post_init__(self) -> None:
+        self.conditions = conditions_of(self.conditions)
         kinds = ("number", "count", "angle")
         require(self.kind in kinds, f"kind = {self.kind!r}: choose 'number', 'count' or 'angle'")
         waves = self.kind != "angle" or self.frequencies >= 1
@@ -63,7 +67,7 @@ class _Layer(nn.Module):
 
 @register(MLPConfig)
 class MLP(nn.Module):
-    """`forward(x, t, previous=None)`; `previous` is an earlier estimate of x_0, of the shape of x."""
+    """`forward(x, t, previous=None, **condition)`; `previous` is an earlier estimate of x_0, of the shape of x."""
 
     def __init__(self, config: MLPConfig):
         super().__init__()
@@ -72,17 +76,18 @@ class MLP(nn.Module):
         self.outputs = (size if config.answers is None else prod(config.answers)) * config.entries
         seen = size * (1 + 2 * config.frequencies) + (size if config.self_condition else 0)
         self.inward, self.time = nn.Linear(seen, config.width), TimeEmbedding(config.width)
+        self.told = told_embedding(config.conditions, config.width)
         self.blocks = nn.ModuleList(_Layer(config.width, config.layers) for _ in range(config.layers))
         self.modulation = Modulation(config.width, config.width, 2)
         self.out = zeroed(nn.Linear(config.width, self.outputs))
 
-    def forward(self, x: Tensor, t: Float[Tensor, "batch"], previous: Tensor | None = None) -> Tensor:
-        out = self.numbers(x, t, previous)
+    def forward(self, x: Tensor, t: Float[Tensor, "batch"], previous: Tensor | None = None, **condition: Any) -> Tensor:
+        out = self.numbers(x, t, previous, **condition)
         shape = x.shape if self.config.answers is None else (len(x), *self.config.answers)
         return out.reshape(shape if self.config.entries == 1 else (*shape, self.config.entries))
 
     def numbers(
-        self, x: Tensor, t: Float[Tensor, "batch"], previous: Tensor | None = None
+        self, x: Tensor, t: Float[Tensor, "batch"], previous: Tensor | None = None, **condition: Any
     ) -> Float[Tensor, "batch outputs"]:
         """All that it predicts, in a row."""
         dtype, batch = self.out.weight.dtype, x.shape[0]
@@ -95,7 +100,7 @@ class MLP(nn.Module):
             seen = torch.cat([seen, absent if previous is None else previous.reshape(flat.shape).to(dtype)], 1)
         elif previous is not None:
             raise ValueError("this network takes no previous estimate: build it with self_condition=True")
-        c = self.time(t)
+        c = self.time(t, hear(self.told, condition, batch))
         h = self.inward(seen)
         for block in self.blocks:
             h = block(h, c)

@@ -18,6 +18,7 @@ alpha and sigma are those of the cosine schedule; under another the base is left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log, pi, prod
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +28,7 @@ from unnoise.networks.base import register, require
 from unnoise.networks.blocks import Attention
 from unnoise.networks.embedding import Modulation, TimeEmbedding, rms_norm
 from unnoise.networks.scale_mixture import FOLDS, SCALES, fit_scale_mixture
+from unnoise.networks.told import conditions_of, hear, told_embedding
 from unnoise.shapes import Float
 
 GROUPS = 8
@@ -43,8 +45,10 @@ class SeriesNetConfig:
     dropout: float = 0.0
     base: bool = True  # whether the Gaussian law of the training rows is fitted; needs the cosine schedule
     self_condition: bool = False
+    conditions: Sequence[Any] = ()  # that it is told beside x and t: `ConditionInput`, or dicts of its fields
 
     def __post_init__(self) -> None:
+        self.conditions = conditions_of(self.conditions)
         require(len(self.shape) in (1, 2), f"shape = {list(self.shape)}: pass [length] or [channels, length]")
         require(
             self.width % (2 * GROUPS) == 0 and self.width % self.heads == 0,
@@ -76,7 +80,7 @@ class _SeriesBlock(nn.Module):
 
 @register(SeriesNetConfig)
 class SeriesNet(nn.Module):
-    """`forward(x, t, previous=None)`; `previous` is an earlier estimate of x_0, of the shape of x."""
+    """`forward(x, t, previous=None, **condition)`; `previous` is an earlier estimate of x_0, of the shape of x."""
 
     centre: Tensor
     directions: Tensor
@@ -89,7 +93,7 @@ class SeriesNet(nn.Module):
         self.config = config
         self.channels = 1 if len(config.shape) == 1 else config.shape[0]
         condition, width, length = 4 * config.width, config.width, config.shape[-1]
-        self.time = TimeEmbedding(condition)
+        self.time, self.told = TimeEmbedding(condition), told_embedding(config.conditions, condition)
         seen = (3 if config.base else 1) + config.self_condition
         self.inward = nn.Conv1d(self.channels * seen, width, config.kernel, padding=config.kernel // 2)
         self.place = nn.Parameter(0.02 * torch.randn(width, length))
@@ -131,14 +135,14 @@ class SeriesNet(nn.Module):
                 own = getattr(self, name)
                 own.copy_(value.to(own))
 
-    def forward(self, x: Tensor, t: Float[Tensor, "batch"], previous: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, t: Float[Tensor, "batch"], previous: Tensor | None = None, **condition: Any) -> Tensor:
         if previous is not None and not self.config.self_condition:
             raise ValueError("this network takes no previous estimate: build it with self_condition=True")
         dtype, full = self.inward.weight.dtype, (x.shape[0], self.channels, self.config.shape[-1])
         base, unknown, seen = self._base(x, t)
         if self.config.self_condition:
             seen = [*seen, torch.zeros_like(x) if previous is None else previous]
-        out = self._body(torch.cat([part.reshape(full).to(dtype) for part in seen], 1), t)
+        out = self._body(torch.cat([part.reshape(full).to(dtype) for part in seen], 1), t, condition)
         if not self.config.base:
             return out.reshape(x.shape)
         with torch.autocast(x.device.type, enabled=False):
@@ -167,10 +171,10 @@ class SeriesNet(nn.Module):
             clean, white = centre + self._along(alpha[:, 0] * known, r), self._along((w * d.rsqrt()).sum(1), r)
             return base, known.sqrt(), [flat, white, clean]
 
-    def _body(self, seen: Tensor, t: Tensor) -> Tensor:
+    def _body(self, seen: Tensor, t: Tensor, told: dict[str, Any]) -> Tensor:
         length = self.config.shape[-1]
         stride = 2 ** (len(self.config.multipliers) - 1)
-        c, h = self.time(t), self.inward(seen)
+        c, h = self.time(t, hear(self.told, told, len(t))), self.inward(seen)
         h = F.pad(h + self.place.to(h.dtype), (0, -length % stride))
         kept = []
         for blocks, join in zip(self.down, self.joins, strict=True):

@@ -13,7 +13,9 @@ own, index `size`, in front), so `forward(x)[:, k]` are the logits of x^k given 
 `log_prob(x)` is the exact log-likelihood in nats.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +24,7 @@ from torch import Tensor, nn
 from unnoise.networks.base import register, require
 from unnoise.networks.blocks import Block, RMSNorm, rotations
 from unnoise.networks.embedding import Modulation, TimeEmbedding, modulate, zeroed
+from unnoise.networks.told import conditions_of, hear, told_embedding
 from unnoise.predictions import LinearHead
 from unnoise.shapes import Float, Int
 
@@ -39,8 +42,10 @@ class SequenceTransformerConfig:
     tied: bool = False  # whether the logits use the token embedding
     causal: bool = False
     self_condition: bool = False
+    conditions: Sequence[Any] = ()  # that it is told beside x and t: `ConditionInput`, or dicts of its fields
 
     def __post_init__(self) -> None:
+        self.conditions = conditions_of(self.conditions)
         require(
             self.width % (2 * self.heads) == 0,
             f"width = {self.width} with {self.heads} heads of even width: choose a multiple of {2 * self.heads}",
@@ -51,7 +56,8 @@ class SequenceTransformerConfig:
 
 @register(SequenceTransformerConfig)
 class SequenceTransformer(nn.Module):
-    """`forward(x, t, previous=None)`; `previous` are probabilities of x_0 [..., size].  `forward` is `head(features)`."""
+    """`forward(x, t, previous=None, **condition)`; `previous` are probabilities of x_0 [..., size].  `forward` is
+    `head(features)`."""
 
     def __init__(self, config: SequenceTransformerConfig):
         super().__init__()
@@ -62,6 +68,7 @@ class SequenceTransformer(nn.Module):
         self.positions = nn.Parameter(0.5 * torch.randn(config.length, width)) if config.length else None
         self.previous = nn.Linear(config.size, width, bias=False) if config.self_condition else None
         self.time = TimeEmbedding(width) if timed else None
+        self.told = told_embedding(config.conditions, width)
         self.blocks = nn.ModuleList(
             Block(width, config.heads, config.layers, width if timed else 0, config.reach) for _ in range(config.layers)
         )
@@ -88,13 +95,21 @@ class SequenceTransformer(nn.Module):
         return h
 
     def features(
-        self, x: Int[Tensor, "batch *shape"], t: Float[Tensor, "batch"] | None = None, previous: Tensor | None = None
+        self,
+        x: Int[Tensor, "batch *shape"],
+        t: Float[Tensor, "batch"] | None = None,
+        previous: Tensor | None = None,
+        **condition: Any,
     ) -> Float[Tensor, "batch *shape width"]:
         flat = x.reshape(x.shape[0], -1)
         h = self._tokens(flat, previous if previous is None else previous.reshape(*flat.shape, -1))
         if self.time is not None and t is None:
             raise ValueError("t is missing: this network is told the time (build it with time=False to leave it out)")
-        c = None if self.time is None or t is None else self.time(t).unsqueeze(1)
+        told, c = hear(self.told, condition, len(x)), None
+        if self.time is not None and t is not None:
+            c = self.time(t, told).unsqueeze(1)
+        elif told is not None:
+            h = h + told.unsqueeze(1)
         by = rotations(flat.shape[1], self.config.width // self.config.heads, x.device)
         by = (by[0].to(h.dtype), by[1].to(h.dtype))
         for block in self.blocks:
@@ -110,9 +125,13 @@ class SequenceTransformer(nn.Module):
         return LinearHead(self.embedding.weight[: self.config.size]) if self.out is None else self.out
 
     def forward(
-        self, x: Int[Tensor, "batch *shape"], t: Float[Tensor, "batch"] | None = None, previous: Tensor | None = None
+        self,
+        x: Int[Tensor, "batch *shape"],
+        t: Float[Tensor, "batch"] | None = None,
+        previous: Tensor | None = None,
+        **condition: Any,
     ) -> Float[Tensor, "batch *shape size"]:
-        return self.head(self.features(x, t, previous))
+        return self.head(self.features(x, t, previous, **condition))
 
     def log_prob(self, x: Int[Tensor, "batch *shape"]) -> Float[Tensor, "batch"]:
         """log p(x) of an autoregressive network."""

@@ -144,8 +144,9 @@ class Batches:
     def _replayed(self, first: int) -> tuple[Tree, Info]:
         begun = self.begin(first, self.rows)
         if self.run is None:
-            self.run = CapturedRun(self.denoiser, self.rows, x=begun.get("x"), warm_up=False, **self.options)
-        return self.run(**{name: begun[name] for name in ("x", "first", "rows") if name in begun})
+            start = {name: begun.get(name) for name in ("x", "condition")}
+            self.run = CapturedRun(self.denoiser, self.rows, warm_up=False, **start, **self.options)
+        return self.run(**{name: begun[name] for name in ("x", "condition", "first", "rows") if name in begun})
 
     def _by_network(self, first: int) -> tuple[Tree, Info]:
         self.network = self.network or captured(self.denoiser)

@@ -29,6 +29,7 @@ FIXED = (
     "ema",
     "optimiser",
     "start",
+    "drop",
 )  # what a saved state depends on: not to be changed in the middle of a run
 WEIGHTINGS: dict[str, type[weightings.Weighting]] = {
     "bound": weightings.Bound,
@@ -103,6 +104,7 @@ class TrainConfig:
     weighting: str = "bound"
     start: str = "nothing"  # or law: the exact denoiser of a law fitted to the rows, on which the network builds
     observed: float = 0.5  # of products: the share of rows that are trained given some of their leaves, at time 0
+    drop: float = 0.1  # of conditions: the share of rows that are trained without any
     workers: int = 0  # processes that fetch rows ahead
     panels: int = 8  # how often samples are shown on the way; 0: never
     samples: int = 9  # of a panel
@@ -132,6 +134,8 @@ class TrainConfig:
             raise ValueError(f"validation = {self.validation}: the held-out share lies in [0, 1)")
         if not 0 <= self.observed <= 1:
             raise ValueError(f"observed = {self.observed}: a share of the rows lies in [0, 1]")
+        if not 0 <= self.drop < 1:
+            raise ValueError(f"drop = {self.drop}: the share of rows that are told nothing lies in [0, 1)")
         if self.weight_decay < 0:
             raise ValueError(f"weight_decay = {self.weight_decay} must not be negative")
         for rate in (*self.ema, *self.betas):

@@ -7,6 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from unnoise.conditions import moved
 from unnoise.data.base import Format
 from unnoise.denoiser import AnyDenoiser, Denoiser
 from unnoise.networks.compiled import compiled
@@ -33,6 +34,7 @@ from unnoise.samplers.replacement import ROUNDS, Replacement
 from unnoise.samplers.sample import seed_of
 from unnoise.shapes import AnyState, Int, Tree
 from unnoise.training.leaf_kinds import named_leaves
+from unnoise.training.telling import Telling
 from unnoise.tree import batch_size, join, map_leaves, put_rows
 from unnoise.tree import rows as some_rows
 
@@ -69,10 +71,12 @@ def draw(
     device: str = "auto",
     given: dict[str, str] | None = None,
     progress: bool = False,
+    telling: Telling | None = None,
 ) -> tuple[Tree, Info]:
     """n samples on the CPU, and what they took; without a seed they are fresh, of `info.seed`.
 
-    `batch` of them are drawn at a time, by default as many as suit the device (`samplers.many`).
+    `batch` of them are drawn at a time, by default as many as suit the device (`samplers.many`).  `telling` is that of a run
+    whose network is told conditions, which the samples then come with.
     """
     where, seed = device_of(device), seed_of(seed)
     denoiser = denoiser.to(where)
@@ -83,7 +87,8 @@ def draw(
     if sampler is not None:
         _check_fits(sampler, denoiser.process)
         plan = Plan(sampler, default_steps(denoiser.process, sampler) if steps is None else steps)
-    known = format.given(given) if given else {}
+    own, rest = ({}, given or {}) if telling is None else telling.split(given or {})
+    known = format.given(rest) if rest else {}
     values, fixed = ({leaf: pair[i] for leaf, pair in known.items()} for i in (0, 1))
     if known:
         held = _holding(plan.sampler, denoiser, list(known))
@@ -92,11 +97,16 @@ def draw(
     options |= {"calls": calls} if calls is not None else {"steps": plan.steps}
 
     def begin(first: int, count: int) -> dict[str, Any]:
-        rows = torch.arange(first, first + count, device=where)
-        return {"x": prior_in_gaps(denoiser, values, fixed, NoiseSource(seed, rows)), "first": first}
+        rows, told = torch.arange(first, first + count), {}
+        if telling is not None:
+            told = {"condition": moved(telling.condition(telling.states(rows, seed, own)), where)}
+        if not known:
+            return from_prior(first, count) | told
+        return {"x": prior_in_gaps(denoiser, values, fixed, NoiseSource(seed, rows.to(where))), "first": first} | told
 
     quick = partial(compiled, denoiser.network) if isinstance(denoiser, Denoiser) else nullcontext
-    return sample_many(denoiser, n, batch, begin if known else from_prior, progress, quick, **options)
+    x, info = sample_many(denoiser, n, batch, begin, progress, quick, **options)
+    return (x if telling is None else telling.joined(x, seed, own)), info
 
 
 def _check_batch(batch: int | None) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unnoise.data.base import Format
 from unnoise.denoiser import Denoiser
 from unnoise.networks.compiled import compile_network, uncompiled
 from unnoise.noise import NoiseSource
@@ -26,6 +27,7 @@ from unnoise.training.ema import EMA
 from unnoise.training.leaf_kinds import has, leaf_kind, leaf_processes
 from unnoise.training.optimiser import Optimiser
 from unnoise.training.run import Parts, RunError, ema_name, load_weights
+from unnoise.training.telling import told_objective
 
 SUMMED = ("grad_norm", "loss", "prior", "diffusion", "reconstruction")
 
@@ -62,14 +64,23 @@ def weighting_of(name: str, process: Process, options: dict[str, Any]) -> Weight
 
 
 class Learner:
-    def __init__(self, denoiser: Denoiser, config: TrainConfig, accelerator: Any, options: dict[str, Any] | None = None):
+    def __init__(
+        self,
+        denoiser: Denoiser,
+        config: TrainConfig,
+        accelerator: Any,
+        options: dict[str, Any] | None = None,
+        format: Format | None = None,
+    ):
+        """`format` is that of the rows, where their network is told a part of them."""
         self.config, self.accelerator, self.device = config, accelerator, accelerator.device
         self.denoiser = denoiser.to(self.device)
         self.optimiser = Optimiser(self.denoiser, config)
         self.ema = EMA(self.denoiser, config.ema)
         if config.compile:
             compile_network(denoiser.network)
-        self.model = accelerator.prepare(objective_of(self.denoiser, config, options or {}))
+        objective = objective_of(self.denoiser, config, options or {})
+        self.model = accelerator.prepare(told_objective(objective, format, config.drop))
         self.sums = torch.zeros(len(SUMMED), dtype=torch.float64, device=self.device)
         self.bad, self.good = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
         alone = accelerator.num_processes == 1

@@ -9,13 +9,17 @@ take at most `SHARE` of the time, but for the first and the last: one that would
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
+import torch
 from torch import Tensor
 
+from unnoise.conditions import moved
 from unnoise.data.base import Format
 from unnoise.denoiser import Denoiser
 from unnoise.samplers import default_sampler, sample
 from unnoise.training.config import TrainConfig
+from unnoise.training.telling import Telling
 from unnoise.tree import map_leaves
 
 SHARE = 0.05
@@ -30,9 +34,11 @@ def panel_files(folder: Path) -> list[tuple[int, Path]]:
 
 
 class Panels:
-    def __init__(self, folder: Path, format: Format, config: TrainConfig, step: int, done: float):
+    def __init__(
+        self, folder: Path, format: Format, config: TrainConfig, step: int, done: float, telling: Telling | None = None
+    ):
         """For a training that is at `step`: panels of a later step, of a run that was cut short, are dropped."""
-        self.folder, self.format, self.config = folder, format, config
+        self.folder, self.format, self.config, self.telling = folder, format, config, telling
         self.seen = self._passed(done)  # how many of the moments for a panel need none any more
         self.spent = self.last = 0.0  # seconds of all panels, and of the last
         for later, path in panel_files(folder):
@@ -54,11 +60,15 @@ class Panels:
         """Draw with the weights as they are, and write the file."""
         began, training = clock(), denoiser.training
         plan = default_sampler(denoiser.process, self.config.sample_steps)
-        x, _ = sample(denoiser.eval(), self.config.samples, plan.steps, sampler=plan.sampler, seed=self.config.seed)
+        count, seed, told = self.config.samples, self.config.seed, dict[str, Any]()
+        if self.telling is not None:
+            told = moved(self.telling.condition(self.telling.states(torch.arange(count), seed, {})), denoiser.device)
+        x, _ = sample(denoiser.eval(), count, plan.steps, sampler=plan.sampler, seed=seed, condition=told)
         denoiser.train(training)
         self.folder.mkdir(exist_ok=True)
         path = self.folder / f"{step:0{len(NAME)}d}{self.format.shown_suffix()}"
-        self.format.write(map_leaves(Tensor.cpu, x), path)
+        x = map_leaves(Tensor.cpu, x)
+        self.format.write(x if self.telling is None else self.telling.joined(x, seed, {}), path)  # type: ignore[arg-type]
         self.last = clock() - began
         self.spent += self.last
         return path

@@ -73,6 +73,8 @@ def recipe(
     preset = preset or preset_for(on)
     task = format if isinstance(format, Task) else Task.of(format, schedule)
     more: dict[str, Any] = {**({"self_condition": True} if self_condition else {}), **(network_options or {})}
+    if inputs := task.format.inputs():
+        more["conditions"] = inputs
     hints = {"rows": rows, **task.format.network_hints()}
     plan = planned(task.process, preset, network, hints, **more)
     chosen = {**train_defaults(task.format, rows, preset, on), **{k: v for k, v in options.items() if v is not None}}

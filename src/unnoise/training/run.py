@@ -22,12 +22,11 @@ from types import NoneType
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from unnoise import data, networks
 from unnoise.data.base import Format
+from unnoise.data.conditional import TOLD, Conditional
 from unnoise.denoiser import Denoiser
 from unnoise.extensions import unknown
 from unnoise.networks.linear_law import LinearLaw
@@ -35,11 +34,14 @@ from unnoise.networks.precision import in_precision
 from unnoise.networks.start import LinearStart
 from unnoise.paths import check_run
 from unnoise.processes import Process
-from unnoise.training import safe_files
+from unnoise.shapes import Int
+from unnoise.training import safe_files, telling
 from unnoise.training.config import RunConfig, kinds_of
+from unnoise.training.data_order import Source
 from unnoise.training.metrics import read_metrics
 from unnoise.training.safe_files import Damaged, RunError
 from unnoise.training.task import Task
+from unnoise.training.tensor_files import line_of, read_tensors, write_tensors
 
 Parts = dict[str, dict[str, Tensor]]  # tensors by file name (without suffix) and by name within it
 NUMBERS: dict[str, tuple[type, ...]] = {  # what training goes on from, beside its tensors
@@ -185,7 +187,9 @@ class Run:
             try:
                 network = networks.base.build(name, options)
             except (RuntimeError, MemoryError) as error:  # such as a width beyond all memory
-                raise RunError(f"{self.folder}: the network {name} of {options} cannot be built: {_line(error)}") from error
+                raise RunError(
+                    f"{self.folder}: the network {name} of {options} cannot be built: {line_of(error)}"
+                ) from error
         twice, kinds = bool(options.get("self_condition", False)), kinds_of(self.config.predicts)
         start = None if self.config.law is None else LinearStart(process, LinearLaw.from_json(self.config.law))
         return Denoiser(network, process, kinds, self_condition=twice, start=start)
@@ -219,6 +223,21 @@ class Run:
         """The denoiser as samples are drawn from it: its network in the precision that it was trained in, or another
         (`networks.precision`)."""
         return in_precision(denoiser, precision or self.config.train.precision)
+
+    # what it is told
+
+    def keep_conditions(self, source: Source, rows: Int[Tensor, "rows"]) -> None:
+        """Keep what the network is told of the rows that it is trained on: samples are drawn under it."""
+        if isinstance(self.format(), Conditional):
+            conditions: Any = source.take(rows)
+            telling.keep(self.folder, conditions[TOLD], self.config.train.seed)
+
+    def telling(self) -> telling.Telling | None:
+        """What samples are drawn under; None where the network is told nothing."""
+        format = self.format()
+        if not isinstance(format, Conditional):
+            return None
+        return telling.Telling(format, telling.kept(self.folder), self.config.train.drop)
 
     # states
 
@@ -299,25 +318,6 @@ class Run:
                 safe_files.set_aside(other.folder)
 
 
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except SafetensorError as error:
-        raise Damaged(f"{path} cannot be read as tensors: {_line(error)}") from error
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    own = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
-    try:
-        save_file(own, path)
-    except SafetensorError as error:  # such as a full disk
-        raise OSError(f"{path} cannot be written: {_line(error)}") from error
-
-
 def fitting(tensors: Mapping[str, Tensor], name: str, shape: torch.Size, file: str) -> Tensor:
     """A saved tensor of the shape that it is to have; one of another would be spread out, or read beyond its end."""
     found = tensors.get(name)
@@ -331,4 +331,4 @@ def load_weights(module: nn.Module, weights: dict[str, Tensor], where: Path) -> 
     try:
         module.load_state_dict(weights)
     except RuntimeError as error:
-        raise RunError(f"{where}: the weights do not fit the network of config.json: {_line(error)}") from error
+        raise RunError(f"{where}: the weights do not fit the network of config.json: {line_of(error)}") from error

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unnoise.data.base import Format
 from unnoise.noise import NoiseSource
 from unnoise.objectives import MixedTimes, Objective, Stratified, Times, fit_schedule
 from unnoise.objectives.batches import world
@@ -117,8 +118,8 @@ def _same_noise(old: Schedule, new: Schedule, cutoff: float) -> float:
 class Rounds:
     """The rounds in which the learned schedules of a denoiser move; it takes them out of the network's own training."""
 
-    def __init__(self, objective: Objective, rows: Int[Tensor, "rows"], batch: int, seed: int):
-        self.objective, self.rows, self.seed = objective, rows, seed
+    def __init__(self, objective: Objective, rows: Int[Tensor, "rows"], batch: int, seed: int, format: Format | None = None):
+        self.objective, self.rows, self.seed, self.format = objective, rows, seed, format
         self.batch = max(2, min(MOST, batch))
         parts = [part for part in objective.denoiser.process.modules() if isinstance(part, Learned)]
         self.parameters = [p for part in parts for p in part.parameters()]
@@ -138,7 +139,9 @@ class Rounds:
         denoiser.eval()
         with _moving(self.parameters):
             seed = self.seed * 1_000_003 + step
-            fit_schedule(self.objective, self._data(source, step, device), STEPS, self.batch, rate, seed)
+            rows = self._data(source, step, device)
+            x0, told = (rows, {}) if self.format is None else self.format.apart(rows)
+            fit_schedule(self.objective, x0, STEPS, self.batch, rate, seed, told)
         denoiser.train(training)
         with torch.no_grad():
             good = torch.stack([p.isfinite().all() for p in self.parameters]).all()

@@ -8,7 +8,7 @@ it.  If a loss or gradient was not finite, the state before that update is saved
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from time import perf_counter
@@ -20,6 +20,7 @@ from unnoise.denoiser import Denoiser
 from unnoise.networks.linear_law import fit_linear_law
 from unnoise.noise import NoiseSource
 from unnoise.objectives import Objective
+from unnoise.processes import Process
 from unnoise.self_conditioning import one_pass
 from unnoise.shapes import Tree
 from unnoise.start_up import StartUp
@@ -32,6 +33,7 @@ from unnoise.training.panels import Panels
 from unnoise.training.run import Run
 from unnoise.training.safe_files import RunError
 from unnoise.training.schedules import Rounds
+from unnoise.training.telling import told_objective
 from unnoise.training.validation import Validation, error_words
 from unnoise.training.watching import Watch
 
@@ -64,21 +66,24 @@ class Trainer:
         self.device, self.rank = self.accelerator.device, self.accelerator.process_index
         self.alone = self.accelerator.num_processes == 1
         process = run.task().process
-        # the values of data in memory are looked at here, once
-        self.source = x0 if isinstance(x0, Source) else InMemory(process.space.check(x0, "x0"))
+        self.format = run.format()
+        self.source = x0 if isinstance(x0, Source) else InMemory(self._checked(process, x0))
         rows, held = split(len(self.source), c.validation, c.seed)
         if c.start == "law" and run.config.law is None and not run.found():
-            law = fit_linear_law(process, self.source.take(rows))
+            law = fit_linear_law(process, self._modelled(rows))
             run.start_from(law.to_json(), write=self.accelerator.is_main_process)
         denoiser = run.denoiser_of_config()
         self.held = held[NoiseSource(c.seed, held).at("validation").uniform().argsort()[: c.validation_rows]]
         self.order = Order(rows, c.batch_size, c.seed, c.accumulate, self.accelerator.num_processes)
-        self.has_law = run.config.law is not None or (not run.found() and _fit_base(denoiser, self.source, rows))
-        self.options, self.log_fill = run.objective_options(), run.format().log_fill
+        some = rows[:: -(-len(rows) // MOST_FITTED)]
+        self.has_law = run.config.law is not None or (not run.found() and _fit_base(denoiser, lambda: self._modelled(some)))
+        self.options, self.log_fill = run.objective_options(), self.format.log_fill
         self.bound = Objective(denoiser, **self.options)  # of the held-out rows, and of a schedule that is learned
-        self.watch = Watch(self.bound, self.source, rows, self.held, c)
-        self.rounds = Rounds(self.bound, rows, self.order.part, c.seed)
-        self.learner = Learner(denoiser, c, self.accelerator, self.options)
+        self.watch = Watch(told_objective(self.bound, self.format), self.source, rows, self.held, c)
+        self.rounds = Rounds(self.bound, rows, self.order.part, c.seed, self.format)
+        self.learner = Learner(denoiser, c, self.accelerator, self.options, self.format)
+        if self.accelerator.is_main_process and not run.found():
+            run.keep_conditions(self.source, rows)
         self.step, self.cursor, self.seconds = 0, Cursor(), 0.0
         self.best: float | None = None
         self.best_se: float | None = None
@@ -88,6 +93,16 @@ class Trainer:
         self.metrics: Metrics | None = None  # of the main process, as are the panels
         self.panels: Panels | None = None
         self.start_up.mark("build")
+
+    def _checked(self, process: Process, rows: Tree) -> Tree:
+        """The values of data in memory are looked at here, once."""
+        x0, condition = self.format.apart(rows)
+        x0 = process.space.check(x0, "x0")
+        return rows if self.format.inputs() else x0
+
+    def _modelled(self, rows: Tensor) -> Tree:
+        """What is modelled of some rows."""
+        return self.format.apart(self.source.take(rows))[0]
 
     def fit(self) -> Outcome:
         """Train to the end, from the newest saved state if there is one."""
@@ -99,7 +114,7 @@ class Trainer:
             if self.accelerator.is_main_process:
                 c = self.config
                 self.metrics = Metrics(self.run.metrics, self.step, self._total(), self.progress, c.tensorboard)
-                self.panels = Panels(self.run.samples, self.run.format(), c, self.step, self._done())
+                self.panels = Panels(self.run.samples, self.format, c, self.step, self._done(), self.run.telling())
             try:
                 return self._loop()
             finally:
@@ -304,12 +319,12 @@ class Trainer:
         self.accelerator.wait_for_everyone()
 
 
-def _fit_base(denoiser: Denoiser, source: Source, rows: Tensor) -> bool:
+def _fit_base(denoiser: Denoiser, x0: Callable[[], Tree]) -> bool:
     """A network that starts from a law fitted to the data, `fit_base(x0)`, is given the training rows before the first
     update; what it keeps of them are buffers, saved with the weights."""
     fit = getattr(denoiser.network, "fit_base", None)
     if fit is not None:
-        fit(source.take(rows[:: -(-len(rows) // MOST_FITTED)]))
+        fit(x0())
     return fit is not None
 
 
