@@ -69,8 +69,10 @@ def draw(
     device: str = "auto",
     given: dict[str, str] | None = None,
     progress: bool = False,
+    first: int = 0,
 ) -> tuple[Tree, Info]:
-    """n samples on the CPU, and what they took; without a seed they are fresh, of `info.seed`.
+    """n samples on the CPU, those of numbers `first`, first + 1, ..., and what they took; without a seed they are fresh, of
+    `info.seed`.
 
     `batch` of them are drawn at a time, by default as many as suit the device (`samplers.many`).
     """
@@ -91,12 +93,14 @@ def draw(
     options: dict[str, Any] = {"sampler": plan.sampler, "seed": seed}
     options |= {"calls": calls} if calls is not None else {"steps": plan.steps}
 
-    def begin(first: int, count: int) -> dict[str, Any]:
-        rows = torch.arange(first, first + count, device=where)
-        return {"x": prior_in_gaps(denoiser, values, fixed, NoiseSource(seed, rows)), "first": first}
+    def begin(place: int, count: int) -> dict[str, Any]:
+        if not known:
+            return from_prior(first + place, count)
+        rows = torch.arange(first + place, first + place + count, device=where)
+        return {"x": prior_in_gaps(denoiser, values, fixed, NoiseSource(seed, rows)), "first": first + place}
 
     quick = partial(compiled, denoiser.network) if isinstance(denoiser, Denoiser) else nullcontext
-    return sample_many(denoiser, n, batch, begin if known else from_prior, progress, quick, **options)
+    return sample_many(denoiser, n, batch, begin, progress, quick, **options)
 
 
 def _check_batch(batch: int | None) -> None:
