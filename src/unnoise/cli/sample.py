@@ -47,6 +47,12 @@ class Sample(Extended):
     """column=value, for tables: draw the others given it; of models that are told conditions: one of these; may be
     repeated."""
 
+    where: str | None = None
+    """For tables: a rule that every row satisfies, such as "age >= 18 and income == '>50K'"."""
+
+    attempts: int | None = None
+    """With --where: at most so many rows are drawn; 100 for each sample, and 10,000 in any case, unless told."""
+
     regex: str | None = None
     """Of sequences: a regular expression that all of each sample matches, such as ".*TATAA.*"."""
 
@@ -82,7 +88,14 @@ class Sample(Extended):
         if self.length is not None and self.length < 1:
             raise ValueError(f"--length {self.length}: draw at least one symbol")
         pairs(self.given, "--given", "column")
-        steering = {"--regex": self.regex, "--grammar": self.grammar, "--reward": self.reward, "--particles": self.particles}
+        steering = {
+            "--where": self.where,
+            "--regex": self.regex,
+            "--grammar": self.grammar,
+            "--reward": self.reward,
+            "--particles": self.particles,
+        }
+        steering["--attempts"] = self.attempts
         for option, value in {"--given": self.given, "--calls": self.calls, **steering}.items():
             if value and self.of_text:
                 raise ValueError(f"{option} does not go with --prompt and --length: leave it out")
@@ -129,7 +142,7 @@ class Sample(Extended):
         clock.mark("write")
         result = {"out": str(out), "n": wrote, "calls": info.calls, "rows": info.rows}
         result |= {"batch": info.batch, "way": info.way, "seconds": clock.parts}
-        result |= {} if info.particles is None else steering.figures(info.particles)
+        result |= steering.figures(info)
         if self.prompt is not None and not self.json:
             print(text_format(format).texts(x[:1])[0])
         print(json.dumps(result) if self.json else self._words(result))
@@ -140,7 +153,9 @@ class Sample(Extended):
 
         written = None if self.grammar is None else self.grammar.read_text()
         reward = None if self.reward is None else steering.named(self.reward)
-        return steering.Steering(self.regex, written, reward, self.strength, self.particles)
+        return steering.Steering(
+            self.regex, written, reward, self.strength, self.particles, where=self.where, attempts=self.attempts
+        )
 
     def _words(self, result: dict[str, Any]) -> str:
         from unnoise.guidance.steering import words
@@ -149,5 +164,13 @@ class Sample(Extended):
         told = f"wrote {n} samples to {self.out or result['out']} ({result['calls']} network calls)"
         if n < self.n:
             told = told if n else "wrote nothing"
-            told += f"; of {self.n - n} more all particles had weight 0: take more --particles, or ask for less"
-        return f"{told}\n{words(result)}" if "particles" in result else told
+            told += f"; {self._why(result)}"
+        more = words(result)
+        return f"{told}\n{more}" if more else told
+
+    def _why(self, result: dict[str, Any]) -> str:
+        """Why there are fewer."""
+        lost = self.n - result["n"]
+        if "rows_drawn" in result:
+            return f"{lost} more were not found in {result['rows_drawn']:,} rows: allow more --attempts, or ask for less"
+        return f"of {lost} more all particles had weight 0: take more --particles, or ask for less"

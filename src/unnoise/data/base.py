@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,6 +28,7 @@ from unnoise.tree import batch_size, first_leaf, leaves
 
 if TYPE_CHECKING:
     from unnoise.data.companions import Companions
+    from unnoise.data.rule_columns import RuleColumn
 
 NO, BY_CONTENT, BY_NAME, BY_BOTH = range(4)  # how surely a file is recognised, by its first bytes and by its suffix
 
@@ -217,6 +219,16 @@ class Format(ABC):
     def spelling(self) -> Spelling:
         """How a sequence is written."""
         raise BadData(f"a rule of how sequences are written says nothing of data of the kind {self.kind!r}: leave it out")
+
+    def rule_columns(self) -> dict[str, "RuleColumn"]:
+        """Columns by name, as rules speak of them."""
+        raise BadData(
+            f"--where speaks of the columns of a table, and this run's data is of the kind {self.kind!r}: leave it out"
+        )
+
+    def rule_values(self, x: AnyState, names: list[str], given: Mapping[str, str]) -> dict[str, np.ndarray]:
+        """These columns of states, as they are written and as rules read them: `given` values as they were given."""
+        raise BadData(f"{type(self).__name__} does not say what it writes of single columns: it needs rule_values")
 
     # what is known
 

@@ -13,15 +13,18 @@ up to about 10^6 steps from end to end, or 2000 values.
 """
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from unnoise.data import (
     json_lines,  # noqa: F401  (it registers itself, as the next)
+    rule_columns,
     sheets,  # noqa: F401
     table_gaps,
     table_parts,
@@ -39,6 +42,7 @@ from unnoise.data.places import MOST_ROWS as MOST_PLACED
 from unnoise.data.places import Places, fit_places
 from unnoise.data.reading import Reading, suffix_of
 from unnoise.data.registry import register_format
+from unnoise.data.rule_columns import RuleColumn
 from unnoise.data.score_maps import with_score_maps
 from unnoise.data.table_cells import CATEGORIES, as_arrow, as_frame, cells_of, write_cells
 from unnoise.data.table_files import (
@@ -356,6 +360,12 @@ class Table(Format):
     def filled_arrow(self, x: AnyState, table: Any, mark: str | None = None, where: str = "the table") -> Any:
         """A pyarrow.Table with its gaps filled, and with the columns that it left out at its end."""
         return table_gaps.filled_arrow(self, x, table, mark, where)
+
+    def rule_columns(self) -> dict[str, RuleColumn]:
+        return rule_columns.of_table(self)
+
+    def rule_values(self, x: AnyState, names: list[str], given: Mapping[str, str]) -> dict[str, np.ndarray]:
+        return rule_columns.values_of_table(self, x, names, given)
 
     def given(self, assignments: dict[str, str]) -> dict[str, tuple[Tensor, Tensor]]:
         """Fixed columns as {leaf: (values, which of its coordinates are fixed)}: `given({"age": "39", "sex": "Female"})`."""

@@ -3,6 +3,7 @@
 import csv
 import io
 import zlib
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,8 @@ CATEGORIES = "categories"  # the leaf of all labels
 Cells = dict[str, list[str | None]]  # by column; None is missing
 
 
-def decode(format: "Table", x: AnyState) -> Cells:
-    """The columns of the model."""
+def decode(format: "Table", x: AnyState, names: Collection[str] | None = None) -> Cells:
+    """The columns of the model, or those of these names."""
     format.space.check(x)
     where = {column.name: i for i, column in enumerate(format.coordinates)}
     scores = {column.name: x[leaf][:, 0].double().cpu().numpy() for leaf, column in format.leaves.items()}
@@ -33,7 +34,7 @@ def decode(format: "Table", x: AnyState) -> Cells:
         scores |= zip(joint.names, joint.decode(x[leaf].double().cpu().numpy()).T, strict=True)
     rows = len(next(iter(x.values())))
     result = {}
-    for column in format.columns:
+    for column in (column for column in format.columns if names is None or column.name in names):
         only = np.full(rows, column.size - 1)  # a continuous column with no other state
         state = x[CATEGORIES][:, where[column.name]].cpu().numpy() if column.name in where else only
         result[column.name] = column.decode(state, scores.get(column.name))

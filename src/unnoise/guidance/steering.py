@@ -1,5 +1,5 @@
 """A trained model's denoiser as what is asked of its samples, by the words of a command: rules of how sequences are written,
-a reward; and the figures of a run of particles.
+on columns, a reward; and the figures of what was drawn so.
 
 Rules and rewards of one's own are shown data as it is written (`Format.seen`): texts as strings, tables as frames, arrays.
 """
@@ -13,6 +13,7 @@ from math import isfinite
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from unnoise.data.base import Format
 from unnoise.denoiser import AnyDenoiser
@@ -20,9 +21,12 @@ from unnoise.guidance import targets
 from unnoise.guidance.automata import regular
 from unnoise.guidance.grammars import grammar
 from unnoise.guidance.languages import Language
+from unnoise.guidance.rejection import attempts_for, until
+from unnoise.guidance.rules import ColumnRule
 from unnoise.guidance.twists import Twist
 from unnoise.samplers import Info, Particles, Sampler
 from unnoise.samplers.particles import ParticleRecord
+from unnoise.samplers.sample import seed_of
 from unnoise.shapes import Tree
 from unnoise.training.drawing import draw
 from unnoise.tree import rows
@@ -39,6 +43,8 @@ class Steering:
     reward: Callable[[Any], Any] | None = None
     strength: float = 1.0
     particles: int | None = None
+    where: str | None = None  # a rule on columns
+    attempts: int | None = None  # at most so many rows are drawn for it
 
     @property
     def any(self) -> bool:
@@ -53,6 +59,10 @@ class Steering:
             )
         if self.strength != 1.0 and self.reward is None:
             raise ValueError(f"strength = {self.strength:g} is that of a reward: name one, or leave it out")
+        if self.attempts is not None and self.where is None:
+            raise ValueError(f"attempts = {self.attempts}: rows are drawn again where a rule says so: name one (where)")
+        if self.attempts is not None and self.attempts < 1:
+            raise ValueError(f"attempts = {self.attempts}: at least one row is drawn")
 
     def target(self, denoiser: AnyDenoiser, format: Format) -> AnyDenoiser:
         """The denoiser with all that is asked for; itself where nothing is."""
@@ -104,30 +114,63 @@ def named(name: str, what: str = "--reward") -> Callable[[Any], Any]:
 def drawn(
     denoiser: AnyDenoiser, format: Format, n: int, steering: Steering, sampler: Sampler | None = None, **options: Any
 ) -> tuple[Tree, Info]:
-    """n samples as they are wished for, fewer where a group of particles had no survivor; options are those of `draw`, and
-    `sampler` proposes."""
+    """n samples as they are wished for, fewer where a group of particles had no survivor or where a rule let too few
+    through; options are those of `draw`, and `sampler` proposes."""
     steering.check()
+    if steering.where is None:
+        return _weighed(denoiser, format, n, steering, sampler, **options)
+    rule = ColumnRule(steering.where, format)
+    seed, given = seed_of(options.pop("seed", None)), options.get("given") or {}
+    progress = options.pop("progress", False)
+
+    def tried(first: int, count: int) -> tuple[Tree, Tensor, Info]:
+        x, info = _weighed(denoiser, format, count, steering, sampler, seed=seed, first=first, **options)
+        return x, torch.as_tensor(rule.holds(x, given)), info
+
+    return until(tried, n, steering.attempts or attempts_for(n), progress)
+
+
+def _weighed(
+    denoiser: AnyDenoiser, format: Format, n: int, steering: Steering, sampler: Sampler | None = None, **options: Any
+) -> tuple[Tree, Info]:
+    """Without a rule on columns."""
     if not steering.any:
         return draw(denoiser, format, n, sampler, **options)
     x, info = draw(steering.target(denoiser, format), format, n, steering.sampler(sampler), **options)
     return rows(x, info.particles.alive.cpu().nonzero().squeeze(1)), info
 
 
-def figures(record: ParticleRecord) -> dict[str, float | int | None]:
-    """Of a run of particles: a number that is not known is None."""
-    (log_z, error), (groups, particles) = record.estimate(), record.log_weight.shape
-    return {
-        "particles": particles,
-        "acceptance": int(record.alive.sum()) / groups,
-        "effective": float(record.effective.mean()),
-        "least_effective": float(record.effective.min()),
-        "log_normaliser": log_z if isfinite(log_z) else None,
-        "log_normaliser_error": error if isfinite(error) else None,
-    }
+def figures(info: Info) -> dict[str, float | int | None]:
+    """Of a run of particles, of one that a rule let through, of both: a number that is not known is None."""
+    found: dict[str, float | int | None] = {}
+    log_z, variance = 0.0, 0.0
+    if info.particles is not None:
+        record: ParticleRecord = info.particles
+        (log_z, error), (groups, particles) = record.estimate(), record.log_weight.shape
+        variance = error**2
+        found = {"particles": particles, "acceptance": int(record.alive.sum()) / groups}
+        found |= {"effective": float(record.effective.mean()), "least_effective": float(record.effective.min())}
+    if info.rejection is not None:
+        share, error = info.rejection.estimate()
+        log_z, variance = log_z + share, variance + error**2
+        found |= {"acceptance": info.rejection.acceptance, "rows_drawn": info.rejection.drawn}
+    if found:
+        found["log_normaliser"] = log_z if isfinite(log_z) else None
+        found["log_normaliser_error"] = variance**0.5 if isfinite(variance) else None
+    return found
 
 
 def words(found: dict[str, Any]) -> str:
     """The same for people."""
+    told = [_of_rule(found)] if "rows_drawn" in found else []
+    return "\n".join([*told, _of_particles(found)] if "particles" in found else told)
+
+
+def _of_rule(found: dict[str, Any]) -> str:
+    return f"{found['acceptance']:.3g} of {found['rows_drawn']:,} rows satisfied the rule"
+
+
+def _of_particles(found: dict[str, Any]) -> str:
     told = f"particles were worth {found['effective']:.1f} of {found['particles']} on the way"
     if found["log_normaliser"] is None:
         return told

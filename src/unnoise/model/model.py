@@ -20,6 +20,7 @@ import numpy as np
 
 from unnoise.data.base import BadData
 from unnoise.evaluation.page import write_report
+from unnoise.guidance.rejection import NothingHeld
 from unnoise.guidance.steering import Steering, drawn
 from unnoise.model import display, plain, storage
 from unnoise.model.estimator import Estimator
@@ -83,6 +84,8 @@ class Model(Estimator):
         steps: int | None = None,
         sampler: str | None = None,
         batch: int | None = None,
+        where: str | None = None,
+        attempts: int | None = None,
         regex: str | None = None,
         grammar: str | None = None,
         reward: Callable[[Any], Any] | None = None,
@@ -93,6 +96,9 @@ class Model(Estimator):
 
         `given` fixes columns of a table, {"age": 39}.  Without a seed samples are fresh; with one, sample i is a function of
         the seed and i.  With `out` they are written to that file, and its path is returned.
+
+        Rows of a table satisfy the rule `where`, "age >= 18 and income == '>50K'"; there are fewer where so many `attempts`
+        (100 for each, 10,000 at least) let too few through.
 
         Sequences match a regular expression, or are derived by a grammar in the notation of lark; `reward` says a number for
         each of a list of samples, and draws are of exp(strength r) p.  Each sample is then chosen among so many `particles`;
@@ -114,9 +120,13 @@ class Model(Estimator):
             if target is not None:
                 self.format_.check_out(target)
             denoiser = self.run_.for_drawing(self._denoiser)
-            wish = Steering(regex, grammar, reward, strength, particles)
+            wish = Steering(regex, grammar, reward, strength, particles, where=where, attempts=attempts)
             options |= {"device": self.device, "given": known, "progress": self._shows()}
-            x, _ = drawn(denoiser, self.format_, n, wish, **options)
+            x, info = drawn(denoiser, self.format_, n, wish, **options)
+            if not batch_size(x) and info.rejection is not None:
+                raise NothingHeld(
+                    f"none of {info.rejection.drawn:,} rows satisfied {where!r}: ask for less, or more attempts"
+                )
             if not batch_size(x):
                 raise NoSurvivors(f"all particles of all {n} samples had weight 0: take more, or ask for less", x)
         if target is None:

@@ -33,6 +33,7 @@ class Info:
     stopped: float | None = None  # the time at which a callback ended the run
     batch: int | None = None  # rows at a time, where they were drawn in batches
     particles: Any = None  # what became of them, of methods that weigh (`samplers.particles.ParticleRecord`)
+    rejection: Any = None  # how many samples a rule let through, where one was asked for (`guidance.rejection`)
     way: str | None = None  # and how the kernels of a batch were launched (`samplers.many`)
 
 

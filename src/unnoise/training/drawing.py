@@ -72,8 +72,10 @@ def draw(
     given: dict[str, str] | None = None,
     progress: bool = False,
     telling: Telling | None = None,
+    first: int = 0,
 ) -> tuple[Tree, Info]:
-    """n samples on the CPU, and what they took; without a seed they are fresh, of `info.seed`.
+    """n samples on the CPU, those of numbers `first`, first + 1, ..., and what they took; without a seed they are fresh, of
+    `info.seed`.
 
     `batch` of them are drawn at a time, by default as many as suit the device (`samplers.many`).  `telling` is that of a run
     whose network is told conditions, which the samples then come with.
@@ -96,17 +98,18 @@ def draw(
     options: dict[str, Any] = {"sampler": plan.sampler, "seed": seed}
     options |= {"calls": calls} if calls is not None else {"steps": plan.steps}
 
-    def begin(first: int, count: int) -> dict[str, Any]:
-        rows, told = torch.arange(first, first + count), {}
+    def begin(place: int, count: int) -> dict[str, Any]:
+        rows, told = torch.arange(first + place, first + place + count), {}
         if telling is not None:
             told = {"condition": moved(telling.condition(telling.states(rows, seed, own)), where)}
         if not known:
-            return from_prior(first, count) | told
-        return {"x": prior_in_gaps(denoiser, values, fixed, NoiseSource(seed, rows.to(where))), "first": first} | told
+            return from_prior(first + place, count) | told
+        start = prior_in_gaps(denoiser, values, fixed, NoiseSource(seed, rows.to(where)))
+        return {"x": start, "first": first + place} | told
 
     quick = partial(compiled, denoiser.network) if isinstance(denoiser, Denoiser) else nullcontext
     x, info = sample_many(denoiser, n, batch, begin, progress, quick, **options)
-    return (x if telling is None else telling.joined(x, seed, own)), info
+    return (x if telling is None else telling.joined(x, seed, own, first)), info
 
 
 def _check_batch(batch: int | None) -> None:

@@ -105,9 +105,9 @@ class Telling:
     def condition(self, states: Any) -> dict[str, Tensor]:
         return self.format.told.condition(states)
 
-    def joined(self, x: Tree, seed: int, given: Mapping[str, Any]) -> Tree:
-        """Samples with what was told of them."""
-        return {DATA: x, TOLD: self.states(torch.arange(len(leaves(x)[0])), seed, given)}
+    def joined(self, x: Tree, seed: int, given: Mapping[str, Any], first: int = 0) -> Tree:
+        """Samples of the numbers from `first` on, with what was told of them."""
+        return {DATA: x, TOLD: self.states(first + torch.arange(len(leaves(x)[0])), seed, given)}
 
 
 def keep(folder: Path, told: Tree, seed: int) -> None:
