@@ -7,15 +7,21 @@ from unnoise.guidance.classifier_free import ClassifierFree
 from unnoise.guidance.given import Given, Unconditional
 from unnoise.guidance.grammars import Grammar, grammar
 from unnoise.guidance.languages import Language
+from unnoise.guidance.operators import Blur, Downsampling, Inpainting, LinearOperator, Matrix
 from unnoise.guidance.twists import Twist
 
 __all__ = [
     "Automaton",
+    "Blur",
     "ClassifierFree",
     "ClassifierGuided",
+    "Downsampling",
     "Given",
     "Grammar",
+    "Inpainting",
     "Language",
+    "LinearOperator",
+    "Matrix",
     "Twist",
     "Unconditional",
     "grammar",

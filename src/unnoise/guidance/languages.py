@@ -17,25 +17,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unnoise.guidance.twists import Twist
+from unnoise.guidance.twists import LeafTwist
 from unnoise.laws import TINY
-from unnoise.predictions import Posterior, Prediction, ProductPrediction, tilt
+from unnoise.predictions import Posterior, Prediction, tilt
 from unnoise.processes import Process
 from unnoise.shapes import Bool, Float, Int, Tree
 from unnoise.tree import pick
 
 
-class Language(Twist):
-    """`leaf` is the path of the sequence in a product, ("text",), or () for a process that is one leaf."""
-
+class Language(LeafTwist):
     size: int  # how many categories its words are made of
-
-    def __init__(self, leaf: str | tuple[str, ...] = ()):
-        self.leaf = (leaf,) if isinstance(leaf, str) else tuple(leaf)
-
-    @property
-    def name(self) -> str:
-        return type(self).__name__.lower()
 
     @abstractmethod
     def reach(self, length: int) -> bool:
@@ -51,14 +42,8 @@ class Language(Twist):
     ) -> tuple[Float[Tensor, "batch"], Float[Tensor, "batch length size"]]:
         """(log h, log h^{l=v} - log h) of factorised laws."""
 
-    def refuse(self, process: Process) -> str | None:
+    def refuse_leaf(self, process: Process) -> str | None:
         own: Any = process
-        for name in self.leaf:
-            if name not in own.leaves:
-                return f"there is no leaf {name!r} for the {self.name}; the leaves are {sorted(own.leaves)}"
-            own = own.leaves[name]
-        if own.leaves:
-            return f"the {self.name} reads one sequence: name its leaf, leaf={sorted(own.leaves)[0]!r}"
         size, shape = getattr(own.space, "size", None), own.space.shape
         if size != self.size or len(shape) != 1:
             return f"the {self.name} reads {self.size} categories in a row, and {own.space} is something else"
@@ -76,18 +61,7 @@ class Language(Twist):
     def at_the_end(self, x0: Tree, condition: dict[str, Any]) -> Float[Tensor, "batch"]:
         return torch.where(self.accepts(x0), 0.0, -torch.inf).double()
 
-    def on_the_way(self, prediction: Prediction) -> tuple[Float[Tensor, "batch"] | None, Prediction]:
-        return self._leaf(prediction, self.leaf)
-
-    def _leaf(self, prediction: Prediction, path: tuple[str, ...]) -> tuple[Tensor, Prediction]:
-        if not path:
-            return self._led(prediction)
-        whole: Any = prediction.by_leaf()
-        log_h, led = self._leaf(whole.leaves[path[0]], path[1:])
-        leaves = {**whole.leaves, path[0]: led}
-        return log_h, ProductPrediction(leaves, whole.process, whole.x_t, whole.t)
-
-    def _led(self, prediction: Any) -> tuple[Tensor, Prediction]:
+    def led(self, prediction: Any) -> tuple[Tensor, Prediction]:
         law = prediction.to(Posterior)
         log_h, by = self.messages(theta(law.x_t, law.logits.double().softmax(-1)))
         return log_h, tilt(law, by.to(law.logits.dtype))

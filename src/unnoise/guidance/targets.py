@@ -5,6 +5,7 @@
     product(models, exponents)                  prod_i p_i^{g_i}
     rewarded(model, reward, strength)           p exp(strength reward(x_0))
     restricted(model, allowed)                  p where allowed(x_0), renormalised
+    measured(model, operator, y, noise)         p N(y; A x_0, noise^2), numbers given a linear measurement
 
 All up to a constant, Z, whose logarithm `info.particles.estimate()` tells.  A target is a denoiser: sampled by itself it is
 plain guidance (scores, logarithms of rates and of posteriors are summed with their exponents), whose law is another one.
@@ -29,6 +30,10 @@ from torch import Tensor, nn
 
 from unnoise.conditions import given
 from unnoise.denoiser import AnyDenoiser
+from unnoise.guidance.ahead import SpreadOfTime
+from unnoise.guidance.measured import Measured
+from unnoise.guidance.measurements import Measurement
+from unnoise.guidance.operators import LinearOperator
 from unnoise.guidance.twists import Ends, Reward, Twist
 from unnoise.predictions import combine
 from unnoise.samplers.weighed import Said, WeighedDenoiser, target_of
@@ -77,13 +82,16 @@ class Twisted(WeighedDenoiser):
         self.exponents = self.target.exponents
 
     def said(self, x_t: AnyState, t: AnyState, /, **condition: Any) -> Said:
-        said = self.target.said(x_t, t, **condition)
-        log_h, prediction = self.twist.on_the_way(said.prediction)
+        twist, rest = self.twist.of_rows(condition)
+        said = self.target.said(x_t, t, **rest)
+        log_h, prediction = twist.on_the_way(said.prediction)
         own = [part for part in (said.log_twist, log_h) if part is not None]
-        return replace(said, prediction=prediction, log_twist=torch.stack(own).sum(0) if own else None)
+        log_twist = torch.stack(own).sum(0) if own else None
+        return replace(said, prediction=prediction, log_twist=log_twist, untwisted=said.own)
 
     def log_factor(self, x0: Tree, condition: dict[str, Any]) -> Float[Tensor, "batch"] | None:
-        own, below = self.twist.at_the_end(x0, given(condition)), self.target.log_factor(x0, condition)
+        twist, rest = self.twist.of_rows(condition)
+        own, below = twist.at_the_end(x0, given(rest)), self.target.log_factor(x0, rest)
         return own if below is None else own + below
 
 
@@ -110,3 +118,17 @@ def rewarded(model: AnyDenoiser, reward: Function, strength: float = 1.0, draws:
 def restricted(model: AnyDenoiser, allowed: Function | Twist) -> WeighedDenoiser:
     """p on a set: a function that says of each row of data whether it belongs, or a rule (`un.guidance.rules`)."""
     return Twisted(model, allowed if isinstance(allowed, Twist) else Ends(allowed))
+
+
+def measured(
+    model: AnyDenoiser,
+    operator: LinearOperator,
+    y: Tensor | str,
+    noise: float,
+    variance: float | SpreadOfTime | None = None,
+    leaf: str | tuple[str, ...] | None = None,
+) -> WeighedDenoiser:
+    """p given y = A x_0 + noise eps; Z is the density of y.  `y` is one measurement, or the name of a condition with one for
+    each row; `variance` is how far x_0 is taken to be from its prediction on the way (`guidance.ahead`)."""
+    measurement, path = Measurement.at_leaf(model.process.base, operator, y, noise, leaf)
+    return Twisted(model, Measured(measurement, path, variance))

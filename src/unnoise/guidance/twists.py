@@ -5,6 +5,7 @@ h_t that becomes h at t = 0 leaves the law at the end alone, and makes the weigh
 
     on_the_way(prediction)     (log h_t at its states, the prediction tilted towards it): None where nothing is known
     at_the_end(x0, condition)  log h of data
+    of_rows(condition)         the factor as it is for these rows, and what of their condition is left for networks
 """
 
 from abc import ABC, abstractmethod
@@ -32,6 +33,57 @@ class Twist(ABC):
 
     @abstractmethod
     def at_the_end(self, x0: Tree, condition: dict[str, Any]) -> Float[Tensor, "batch"]: ...
+
+    def of_rows(self, condition: dict[str, Any]) -> tuple["Twist", dict[str, Any]]:
+        return self, condition
+
+
+class LeafTwist(Twist):
+    """A factor of one leaf; `leaf` is its path in a product, ("text",), or () for a process that is one leaf."""
+
+    def __init__(self, leaf: str | tuple[str, ...] = ()):
+        self.leaf = (leaf,) if isinstance(leaf, str) else tuple(leaf)
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__.lower()
+
+    @abstractmethod
+    def refuse_leaf(self, process: Process) -> str | None:
+        """Why it does not speak of this process, which is one leaf; None where it does."""
+
+    @abstractmethod
+    def led(self, prediction: Any) -> tuple[Float[Tensor, "batch"], Prediction]:
+        """`on_the_way` on the leaf."""
+
+    def refuse(self, process: Process) -> str | None:
+        try:
+            return self.refuse_leaf(leaf_at(process, self.leaf, self.name))
+        except TypeError as error:
+            return str(error)
+
+    def on_the_way(self, prediction: Prediction) -> tuple[Float[Tensor, "batch"] | None, Prediction]:
+        return self._at(prediction, self.leaf)
+
+    def _at(self, prediction: Prediction, path: tuple[str, ...]) -> tuple[Tensor, Prediction]:
+        if not path:
+            return self.led(prediction)
+        whole: Any = prediction.by_leaf()
+        log_h, led = self._at(whole.leaves[path[0]], path[1:])
+        leaves = {**whole.leaves, path[0]: led}
+        return log_h, ProductPrediction(leaves, whole.process, whole.x_t, whole.t)
+
+
+def leaf_at(process: Process, path: tuple[str, ...], name: str) -> Process:
+    """The leaf of a product at a path; or an error that says what `name` asks for."""
+    own: Any = process
+    for part in path:
+        if part not in own.leaves:
+            raise TypeError(f"there is no leaf {part!r} for the {name}; the leaves are {sorted(own.leaves)}")
+        own = own.leaves[part]
+    if own.leaves:
+        raise TypeError(f"the {name} speaks of one leaf: name its leaf, leaf={sorted(own.leaves)[0]!r}")
+    return own
 
 
 def numbers_of(function: Callable[..., Any], x0: Tree, what: str) -> Tensor:

@@ -193,7 +193,7 @@ class ParticleRun:
             return said
         prediction = self.proposer(state.x, clock, **self.wide.condition)
         info.calls, info.rows = info.calls + self.proposer.passes, info.rows + rows * self.proposer.passes
-        return Said(said.parts, prediction, said.log_twist)
+        return Said(said.parts, prediction, said.log_twist, said.own)
 
     def _twisted(self, state: Particle, log_twist: Tensor | None) -> Particle:
         """The factor at these states in the place of that at the last ones."""

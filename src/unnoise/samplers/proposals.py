@@ -14,8 +14,8 @@ time, and unlike those it is exact for the discretised model.
     Reveals           masking, one coordinate at a time in a random order: K, p_i and q share the order, so that only the
                       laws of the token count, prod_i p_i(v)^{g_i} / K(v), whatever S is
 
-A step to t = 0 on numbers ends on a point: what its kernel says of the mean has no density, and counts as 1.  The models are
-compared down to the last time above 0.
+A step to t = 0 on numbers ends on a point, which has no density: it is that of the models themselves, whatever proposes, and
+its weight is 1.  The models are compared down to the last time above 0.
 """
 
 from abc import ABC, abstractmethod
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from unnoise.generators.path_estimates import step_law
-from unnoise.laws import Law, sum_coordinates
+from unnoise.laws import Joint, Law, sum_coordinates
 from unnoise.noise import NoiseSource
 from unnoise.predictions import Prediction
 from unnoise.processes import Process
@@ -56,7 +56,7 @@ def log_density(process: Process, law: Any, x: Any, s: float, where: Any = None)
         chosen = dict.fromkeys(process.leaves) if where is None else where
         parts = [log_density(leaf, law.leaves[name], x[name], s, chosen[name]) for name, leaf in process.leaves.items()]
         return torch.stack(parts).sum(0)
-    if process.has_density and process.noiseless(s):
+    if ends_on_points(process, s):
         return torch.zeros(batch_size(x), dtype=torch.float64, device=x.device)
     if where is None:
         return law.log_prob(x).double()
@@ -64,6 +64,20 @@ def log_density(process: Process, law: Any, x: Any, s: float, where: Any = None)
     if each is None:
         raise TypeError(f"coordinates of {type(process).__name__} are not drawn apart, so that none of them can be held")
     return sum_coordinates(torch.where(where, each.double(), 0.0))
+
+
+def ends_on_points(process: Process, s: float) -> bool:
+    """Whether a step to s leaves any leaf without a density."""
+    if process.leaves:
+        return any(ends_on_points(leaf, s) for leaf in process.leaves.values())
+    return process.has_density and process.noiseless(s)
+
+
+def points_of(process: Process, own: Any, law: Any, s: float) -> Any:
+    """The law of a step, with the target's own where it ends on points, of which no weight could tell."""
+    if not process.leaves:
+        return own if ends_on_points(process, s) else law
+    return Joint({name: points_of(leaf, own.leaves[name], law.leaves[name], s) for name, leaf in process.leaves.items()})
 
 
 class Proposal(ABC):
@@ -108,6 +122,8 @@ class GridSteps(Proposal):
     def move(self, said: Said, x: Tree, memory: Any, k: int, noise: NoiseSource) -> Move:
         process, s, known = self.problem.process, float(self.problem.times[k + 1]), self.known
         law = self.law(said.prediction, k)
+        if said.own is not said.prediction and ends_on_points(process, s):
+            law = points_of(process, self.law(said.own, k), law, s)
         y = law.draw(noise) if known is None else known.put(law.draw(noise), k + 1)
         if len(said.parts) == 1 and self.exponents[0] == 1 and said.parts[0] is said.prediction:
             if known is None:

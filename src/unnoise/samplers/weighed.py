@@ -31,6 +31,12 @@ class Said:
     parts: tuple[Prediction, ...]  # of the models, in the order of their exponents
     prediction: Prediction  # what proposes: guidance as it is
     log_twist: Float[Tensor, "batch"] | None = None  # log h_t, up to a constant; None: there is no such factor
+    untwisted: Prediction | None = None  # what the models say together, without the factor; None: what proposes is that
+
+    @property
+    def own(self) -> Prediction:
+        """The target's own prediction, whatever proposes."""
+        return self.prediction if self.untwisted is None else self.untwisted
 
 
 class WeighedDenoiser(AnyDenoiser):
