@@ -4,6 +4,7 @@ from unnoise.guidance import targets, twists
 from unnoise.guidance.automata import Automaton, regular
 from unnoise.guidance.classifier import ClassifierGuided
 from unnoise.guidance.classifier_free import ClassifierFree
+from unnoise.guidance.classifiers import NoisyClassifier, ThroughPosterior, fit_classifier
 from unnoise.guidance.given import Given, Unconditional
 from unnoise.guidance.grammars import Grammar, grammar
 from unnoise.guidance.languages import Language
@@ -22,8 +23,11 @@ __all__ = [
     "Language",
     "LinearOperator",
     "Matrix",
+    "NoisyClassifier",
+    "ThroughPosterior",
     "Twist",
     "Unconditional",
+    "fit_classifier",
     "grammar",
     "regular",
     "targets",

@@ -45,6 +45,11 @@ class ClassifierGuided(AnyDenoiser):
         self.classifier, self.weight, self.how = classifier, float(weight), how
 
     @property
+    def latest(self) -> float:
+        """A slope says nothing at a time at which alpha = 0, where it is divided by alpha."""
+        return min(super().latest, _latest(self.process.base))
+
+    @property
     def kinds(self) -> Any:
         """As the model's; ratios where posteriors of noise that does not mask are tilted."""
         return _tilted_kinds(self.process.base, self.denoiser.kinds)
@@ -100,7 +105,7 @@ class ClassifierGuided(AnyDenoiser):
     def _changes(self, path: tuple[str, ...], x: Tree, t: Any) -> Tensor:
         """log h of every value of every coordinate, the others as they are: [rows, *shape, states]."""
         leaf, process = pick(x, path), _process_at(self.process.base, path)
-        states, flat = process.state_space.size, leaf.flatten(1)
+        states, flat = process.state_space.size, leaf.reshape(len(leaf), -1)
         rows, width = flat.shape
         changed = flat.reshape(rows, 1, 1, width).repeat(1, width, states, 1)
         place = torch.arange(width, device=leaf.device)
@@ -118,7 +123,7 @@ class ClassifierGuided(AnyDenoiser):
     def _neighbours(self, path: tuple[str, ...], x: Tree, t: Any) -> Tensor:
         """log h(x -+ 1) - log h(x) of every coordinate: [rows, *shape, 2]."""
         leaf = pick(x, path)
-        flat = leaf.flatten(1)
+        flat = leaf.reshape(len(leaf), -1)
         rows, width = flat.shape
         eye = torch.eye(width, dtype=leaf.dtype, device=leaf.device)
         near = torch.stack([(flat.unsqueeze(1) - eye).clamp_min(0), flat.unsqueeze(1) + eye], 2)
@@ -131,6 +136,12 @@ def _tilted_kinds(process: Any, kinds: Any) -> Any:
     if isinstance(kinds, dict):
         return {name: _tilted_kinds(process.leaves[name], kind) for name, kind in kinds.items()}
     return Ratio if kinds is Posterior and not process.absorbing else kinds
+
+
+def _latest(process: Any) -> float:
+    if process.leaves:
+        return min(_latest(leaf) for leaf in process.leaves.values())
+    return 1.0 if process.absorbing else process.latest
 
 
 def _process_at(process: Any, path: tuple[str, ...]) -> Any:
