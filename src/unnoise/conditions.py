@@ -12,11 +12,12 @@ network(x, t, label=..., graph=...); the names of what it is given already are r
     checked(condition, rows)   the rule, asked at the entrance of bounds, samplers and likelihoods
     rows_of(condition, index)  the share of some rows
     tiled(condition, n)        for the batch n times over
+    joined([one, other])       for one batch below another
     unknown(condition)         the same with nothing known: -1 for categories, NaN for numbers
     given(condition)           as the network sees it, with the marks taken off
 """
 
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import partial
 from typing import Any
 
@@ -24,6 +25,7 @@ import torch
 from torch import Tensor
 
 Condition = Mapping[str, Any]
+_APART = object()  # stands for what cannot be joined
 RESERVED = ("self", "x", "t", "x_t", "previous")  # what a network is given already
 
 
@@ -83,6 +85,23 @@ def rows_of(condition: Condition, index: Tensor | slice) -> dict[str, Any]:
 def tiled(condition: Condition, n: int) -> dict[str, Any]:
     """For the batch n times over."""
     return _map(lambda leaf: leaf.repeat(n, *[1] * (leaf.ndim - 1)), condition)
+
+
+def joined(conditions: Sequence[Condition]) -> dict[str, Any] | None:
+    """The rows of several conditions, one below another; None where they do not fit together."""
+
+    def below(values: Sequence[Any]) -> Any:
+        first = values[0]
+        if isinstance(first, Mapping):
+            same = all(isinstance(value, Mapping) and set(value) == set(first) for value in values)
+            parts = {name: below([value[name] for value in values]) for name in first} if same else {"": _APART}
+            return _APART if any(part is _APART for part in parts.values()) else parts
+        if all(isinstance(value, Tensor) and value.shape[1:] == first.shape[1:] for value in values):
+            return torch.cat(list(values))
+        return first if all(value is first for value in values) else _APART
+
+    whole = below(conditions)
+    return None if whole is _APART else whole
 
 
 def one_row(condition: Condition, rows: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ leaf where leaves are at different times.  If it also has methods `features(x, t
 samplers apply the head only to the rows they need; a part (an `nn.Module`) called `features` is something else.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from unnoise.checks import Unanswered, as_times, fits, fits_times, instance_of, leaf_time
 from unnoise.clocks import as_told
-from unnoise.conditions import Condition, checked, given
+from unnoise.conditions import Condition, checked, given, joined
 from unnoise.conditions import rows_of as rows_of_condition
 from unnoise.noise import NoiseSource
 from unnoise.predictions import Clean, Energy, OutputReading, Prediction, ProductPrediction, variances
@@ -34,7 +34,10 @@ from unnoise.predictions.kinds import Kinds, cutoff_of, latest_of, resolve_kinds
 from unnoise.processes import Gaussian, Process
 from unnoise.self_conditioning import check_kinds, first_pass
 from unnoise.shapes import AnyState, Clock, Tree
-from unnoise.tree import batch_size, first_leaf, map_leaves
+from unnoise.tree import batch_size, first_leaf, join, map_leaves
+from unnoise.tree import rows as some_rows
+
+Query = tuple[Any, Any, Condition]  # a state, its time, and what is told
 
 
 class AnyDenoiser(nn.Module):
@@ -55,6 +58,10 @@ class AnyDenoiser(nn.Module):
             f"the denoiser {name} does not say what it predicts: write the method forward(x_t, t, **condition) of the class "
             f"{name}"
         )
+
+    def together(self, queries: Sequence[Query]) -> list[Prediction]:
+        """Predictions at several (x_t, t, condition), of one evaluation of the network where that can be."""
+        return [self(x_t, t, **condition) for x_t, t, condition in queries]
 
     @property
     def kinds(self) -> Kinds:
@@ -184,14 +191,45 @@ class Denoiser(AnyDenoiser):
         seen = map_leaves(lambda value: as_told(value, dtype), clock)
         if kinds is Energy:
             return Energy.of_function(self._energy(seen, condition), process, x_t, clock, self.reading)
+        return self._meant(self._said(x_t, clock, seen, condition), x_t, clock)
+
+    def together(self, queries: Sequence[Query]) -> list[Prediction]:
+        whole = joined([condition for _, _, condition in queries])
+        if self.kinds is Energy or whole is None:
+            return super().together(queries)
+        states, clocks = [], []
+        for x_t, t, _ in queries:
+            states.append(self.process.state_space.check(x_t, "x_t"))
+            leaf = first_leaf(states[-1])
+            clocks.append(clock_of(t, self.process.base, leaf.shape[0], leaf.device))
+        x_t, clock = join(states), join(clocks)
+        leaf = first_leaf(x_t)
+        dtype = leaf.dtype if leaf.dtype.is_floating_point else self.clock_dtype
+        output = self._said(x_t, clock, map_leaves(lambda value: as_told(value, dtype), clock), whole)
+        found, first = [], 0
+        for state, time in zip(states, clocks, strict=True):
+            last = first + batch_size(state)
+            found.append(self._meant(some_rows(output, slice(first, last)), state, time))
+            first = last
+        return found
+
+    @property
+    def _by_features(self) -> bool:
+        """Whether the head is left to whoever asks for some rows of what it says."""
+        return self.in_two_parts and not isinstance(self.kinds, dict) and self.kinds.lazy and self.start is None  # type: ignore
+
+    def _said(self, x_t: Tree, clock: Tree, seen: Tree, condition: Condition) -> Tree:
+        """What the network says, or its features."""
         told = given(condition)
         if self.passes == 2:
             first = self.typed(first_pass(self.network, x_t, seen, told), x_t, clock)
             told = {**told, "previous": first.clean()}
-        if self.in_two_parts and not isinstance(kinds, dict) and kinds.lazy and self.start is None:
-            features = self.network.features(x_t, seen, **told)  # type: ignore[operator]
-            return kinds.of_features(features, self.network.head, process, x_t, clock)
-        return self.typed(self.network(x_t, seen, **told), x_t, clock)
+        return (self.network.features if self._by_features else self.network)(x_t, seen, **told)  # type: ignore[operator]
+
+    def _meant(self, output: Tree, x_t: Tree, clock: Tree) -> Prediction:
+        if self._by_features:
+            return self.kinds.of_features(output, self.network.head, self.process.base, x_t, clock)  # type: ignore
+        return self.typed(output, x_t, clock)
 
     @property
     def clock_dtype(self) -> torch.dtype:
