@@ -32,6 +32,7 @@ from unnoise.samplers.registry import choices
 from unnoise.samplers.replacement import ROUNDS, Replacement
 from unnoise.samplers.sample import seed_of
 from unnoise.shapes import AnyState, Int, Tree
+from unnoise.training.known_parts import DrawnLabels, KnownParts
 from unnoise.training.leaf_kinds import named_leaves
 from unnoise.tree import batch_size, join, map_leaves, put_rows
 from unnoise.tree import rows as some_rows
@@ -70,11 +71,13 @@ def draw(
     given: dict[str, str] | None = None,
     progress: bool = False,
     first: int = 0,
+    labels: DrawnLabels | None = None,
 ) -> tuple[Tree, Info]:
     """n samples on the CPU, those of numbers `first`, first + 1, ..., and what they took; without a seed they are fresh, of
     `info.seed`.
 
-    `batch` of them are drawn at a time, by default as many as suit the device (`samplers.many`).
+    `batch` of them are drawn at a time, by default as many as suit the device (`samplers.many`).  `labels` are those that
+    each row has before all else.
     """
     where, seed = device_of(device), seed_of(seed)
     denoiser = denoiser.to(where)
@@ -85,19 +88,18 @@ def draw(
     if sampler is not None:
         _check_fits(sampler, denoiser.process)
         plan = Plan(sampler, default_steps(denoiser.process, sampler) if steps is None else steps)
-    known = format.given(given) if given else {}
-    values, fixed = ({leaf: pair[i] for leaf, pair in known.items()} for i in (0, 1))
+    known = KnownParts(format.given(given) if given else {}, labels)
     if known:
-        held = _holding(plan.sampler, denoiser, list(known))
-        plan = Plan(_without_idle_calls(held, denoiser.process, fixed), plan.steps)
+        held = _holding(plan.sampler, denoiser, known.leaves)
+        plan = Plan(_without_idle_calls(held, denoiser.process, known.fixed), plan.steps)
     options: dict[str, Any] = {"sampler": plan.sampler, "seed": seed}
     options |= {"calls": calls} if calls is not None else {"steps": plan.steps}
 
     def begin(place: int, count: int) -> dict[str, Any]:
         if not known:
             return from_prior(first + place, count)
-        rows = torch.arange(first + place, first + place + count, device=where)
-        return {"x": prior_in_gaps(denoiser, values, fixed, NoiseSource(seed, rows)), "first": first + place}
+        noise = NoiseSource(seed, torch.arange(first + place, first + place + count, device=where))
+        return {"x": prior_in_gaps(denoiser, known.values(noise), known.fixed, noise), "first": first + place}
 
     quick = partial(compiled, denoiser.network) if isinstance(denoiser, Denoiser) else nullcontext
     return sample_many(denoiser, n, batch, begin, progress, quick, **options)
