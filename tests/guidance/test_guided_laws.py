@@ -126,6 +126,7 @@ def test_taylor_is_near_what_is_exact(noise):
     exact, taylor = law("exact", classifier), law("taylor", classifier)
     bent = trained_classifier(process, first, whole, share, straight=0.0)
     plain = law_of_run(whole, states, times).nan_to_num(-torch.inf)
+    assert apart(taylor, exact.exp()) < 0.02 < apart(law("taylor", bent), law("exact", bent).exp())
     assert apart(plain, exact.exp()) > 0.1
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from unnoise.guidance import rejection
-from unnoise.guidance.rejection import RejectionRecord, attempts_for, until
+from unnoise.guidance.rejection import RejectionRecord, Way, attempts_for
 from unnoise.noise import NoiseSource
 from unnoise.samplers import Info
 
@@ -25,6 +25,11 @@ def attempt(seed=0, sees=None):
         return x, ALLOWED[x], Info(calls=1, rows=count)
 
     return tried
+
+
+def until(tried, n, attempts):
+    """By one way."""
+    return rejection.until([Way(tried)], n, attempts)
 
 
 def distance(x):
@@ -75,3 +80,33 @@ def test_the_error_is_the_binomial_one(drawn, passed):
     log_share, error = RejectionRecord(drawn, passed).estimate()
     assert log_share == pytest.approx(math.log(share))
     assert error == pytest.approx(math.sqrt(share * (1 - share) / drawn) / share)
+
+
+def test_a_way_that_disappoints_is_left_for_the_next():
+    """Attempts go on being numbered; neither what passed before nor how many are wanted has a part in what is found."""
+
+    def way(allowed, least, seen, **more):
+        def tried(first, count):
+            seen.append((first, count))
+            x, _, info = attempt()(first, count)
+            return x, allowed[x], info
+
+        return Way(tried, least, **more)
+
+    def run(n):
+        first, second = [], []
+        rare = torch.tensor([False, False, False, False, True])
+        took = Info(calls=5, rows=50)
+        ways = [way(rare, 0.05, first), way(ALLOWED, 0.0, second, name="other", log_first=-2.0, error=0.1, info=took)]
+        x, info = rejection.until(iter(ways), n, 10**6)
+        assert first == [(0, 256)] and second[0] == (256, 256)
+        return x, info
+
+    x, info = run(2000)
+    assert distance(x) < 20.7 and torch.equal(run(10)[0], x[:10])
+    record = info.rejection
+    assert record.way == "other" and record.before == 256 and record.passed >= 2000 and info.rows == 256 + 50 + record.drawn
+    share, error = record.estimate()
+    assert abs(share - (math.log(0.35) - 2)) < 4.5 * error and error > 0.1
+    kept, _ = rejection.until([way(ALLOWED, 0.05, []), way(ALLOWED, 0.0, [])], 300, 10**6)
+    assert torch.equal(kept, until(attempt(), 300, 10**6)[0])

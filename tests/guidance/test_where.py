@@ -66,8 +66,9 @@ def test_every_row_that_is_written_satisfies_the_rule(here, capsys):
     for row in rows:
         assert int(row["age"]) >= 40 and row["sex"] == "F"
         assert row["job"] == "nurse" or float(row["wage"]) > 50
-    assert 0 < told["acceptance"] < 1 and told["rows_drawn"] * told["acceptance"] >= 60
-    assert told["log_normaliser"] == pytest.approx(np.log(told["acceptance"])) and told["log_normaliser_error"] > 0
+    assert 0 < told["acceptance"] < 1
+    assert told["rule_by"] == "labels first" and told["rows_drawn"] >= 512
+    assert told["log_normaliser"] < np.log(told["acceptance"]) and told["log_normaliser_error"] > 0
     shown = command(capsys, "sample", "run", "-n", 7, "--where", rule, *FAST, "--out", out, "--batch", 50)
     assert "satisfied the rule" in shown and rows_of(out) == rows[:7]
 
@@ -76,10 +77,10 @@ def test_the_share_is_that_of_plain_draws(here):
     """And so are the rows: those of the seed's plain draws that satisfy the rule."""
     run = Run.open(here / "run")
     form, model = run.format(), run.denoiser(which="best")
-    x, info = drawn(model, form, 50, Steering(where="age < 50 and job == 'cook'"), seed=3, steps=6)
+    x, info = drawn(model, form, 50, Steering(where="age < 70 and job != 'cook'"), seed=3, steps=6)
     plain, _ = drawn(model, form, info.rejection.drawn, Steering(), seed=3, steps=6)
     frame = form.frame(plain)
-    held = frame[(frame.age < 50) & (frame.job == "cook")]
+    held = frame[(frame.age < 70) & (frame.job != "cook")]
     assert len(held) == info.rejection.passed
     assert held[:50].reset_index(drop=True).equals(form.frame(x))
 
@@ -125,10 +126,10 @@ def test_a_model_in_memory():
     g = np.random.default_rng(0)
     frame = pandas.DataFrame({"age": g.integers(18, 80, 300), "job": g.choice(["nurse", "cook"], 300)})
     model = un.fit(frame, steps=2, preset="tiny", progress=False)
-    rows = model.sample(20, where="30 <= age < 50 and job == 'nurse'", seed=0)
+    rows = model.sample(20, where="30 <= age < 50 and job == 'nurse'", seed=0, steps=6)
     assert len(rows) == 20 and rows.age.between(30, 49).all() and set(rows.job) == {"nurse"}
-    assert model.sample(3, where="30 <= age < 50 and job == 'nurse'", seed=0).equals(rows[:3])
+    assert model.sample(3, where="30 <= age < 50 and job == 'nurse'", seed=0, steps=6).equals(rows[:3])
     with pytest.raises(ValueError, match=r"^where: there is no column 'jobs': did you mean 'job'"):
         model.sample(3, where="jobs == 'nurse'")
     with pytest.raises(NothingHeld, match="none of 100 rows"):
-        model.sample(3, where="age * 2 < 0", attempts=100)
+        model.sample(3, where="age * 2 < 0", attempts=100, steps=6)

@@ -9,7 +9,7 @@
 A rule reads values as they are written, rounded and in the form of the column; so `read` and `values` agree.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -36,6 +36,8 @@ class RuleColumn:
     name: str
     column: Column | None = None
     absent: str | None = None
+    place: int | None = None  # of its coordinate in the leaf of all labels
+    leaf: str | None = None  # of its score, where that has one of its own
 
     @property
     def known(self) -> Column:
@@ -73,7 +75,7 @@ class RuleColumn:
             return float(_seconds([text.removesuffix(zone)])[0]) if zone in ("", getattr(scale, "zone", "")) else np.nan
         return float(self.values([text])[0])
 
-    def values(self, texts: list[str | None]) -> np.ndarray:
+    def values(self, texts: Sequence[str | None]) -> np.ndarray:
         """Of written cells; None and what stands for a missing value are NaN."""
         blank = {None, *self.known.blanks}
         distinct = list(dict.fromkeys(text for text in texts if text is not None and text not in blank))
@@ -92,6 +94,17 @@ class RuleColumn:
         lower = self.boolean
         places = {text.lower() if lower else text: float(i) for i, text in enumerate(self.known.texts)}
         return np.array([places.get(text.lower() if lower else text, np.nan) for text in texts], dtype=np.float64)
+
+    @property
+    def states(self) -> np.ndarray:
+        """The value of each state among the labels; NaN of what is missing, and of a number that has a score."""
+        listed = self.values(self.known.texts)
+        return np.concatenate([listed, np.full(self.known.size - len(listed), np.nan)])
+
+    def at(self, scores: np.ndarray) -> np.ndarray:
+        """Numbers by their scores, as they are written."""
+        assert self.known.scores is not None and self.known.scale is not None
+        return self.values(self.known.scale.write(self.known.scores.decode(scores)))
 
     def some(self, text: str | None = None) -> str:
         """A few of its values, those that are like a text first."""
@@ -118,7 +131,12 @@ def of_table(format: "Table") -> dict[str, RuleColumn]:
         column.name: f"is not in the model ({column.what}): train with --keep {column.name}" for column in format.left_out
     }
     known = {column.name: column for column in format.columns}
-    found = {c.name: RuleColumn(c.name, known.get(c.name), left_out.get(c.name)) for c in format.in_order}
+    places = {column.name: i for i, column in enumerate(format.coordinates)}
+    leaves = {column.name: leaf for leaf, column in format.leaves.items()}
+    found = {
+        name: RuleColumn(name, known.get(name), left_out.get(name), places.get(name), leaves.get(name))
+        for name in (column.name for column in format.in_order)
+    }
     dropped = {
         name: RuleColumn(name, absent="was dropped in training: rules speak of what is drawn") for name in format.dropped
     }

@@ -39,9 +39,10 @@ class Spot:
     start: int
     end: int
 
-    def error(self, what: str) -> BadData:
-        """A message with a caret under the place."""
-        mark = " " * self.start + "^" * max(1, self.end - self.start)
+    def error(self, what: str, *others: "Spot") -> BadData:
+        """A message with a caret under the place, and under others."""
+        under = [range(one.start, max(one.end, one.start + 1)) for one in (self, *others)]
+        mark = "".join("^" if any(i in one for one in under) else " " for i in range(max(one.stop for one in under)))
         return BadData(f"--where: {what}\n    {self.rule}\n    {mark}")
 
     def to(self, other: "Spot") -> "Spot":

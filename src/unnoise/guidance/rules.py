@@ -9,7 +9,7 @@ A rule is a conjunction of `parts`; each knows which columns it speaks of.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
@@ -98,10 +98,21 @@ class Computed(Quantity):
         return np.where(np.isfinite(found), found, np.nan)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Condition(ABC):
     """Something that holds or not in each row."""
 
-    names: frozenset[str]
+    spot: written.Spot = field(repr=False, compare=False)  # where it stands in the rule
+
+    @property
+    @abstractmethod
+    def names(self) -> frozenset[str]:
+        """Of the columns that it speaks of."""
+
+    @property
+    @abstractmethod
+    def thresholds(self) -> tuple[float, ...] | None:
+        """The numbers that a column is compared with; None where there is more to it."""
 
     @abstractmethod
     def on(self, values: Values) -> Any: ...
@@ -119,12 +130,17 @@ class Compare(Condition):
     right: Quantity
 
     @property
-    def names(self) -> frozenset[str]:  # type: ignore[override]
+    def names(self) -> frozenset[str]:
         return self.left.names | self.right.names
 
     @property
     def computed(self) -> bool:
         return isinstance(self.left, Computed) or isinstance(self.right, Computed)
+
+    @property
+    def thresholds(self) -> tuple[float, ...] | None:
+        sides = [side.value for side in (self.left, self.right) if isinstance(side, Constant)]
+        return tuple(sides) if len(sides) == 1 and not self.computed else None
 
     def on(self, values: Values) -> Any:
         left, right = np.broadcast_arrays(self.left.on(values), self.right.on(values))
@@ -141,8 +157,12 @@ class IsMissing(Condition):
     cell: Cell
 
     @property
-    def names(self) -> frozenset[str]:  # type: ignore[override]
+    def names(self) -> frozenset[str]:
         return self.cell.names
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        return ()
 
     def on(self, values: Values) -> np.ndarray:
         return np.isnan(self.cell.on(values))
@@ -153,8 +173,12 @@ class Inverted(Condition):
     part: Condition
 
     @property
-    def names(self) -> frozenset[str]:  # type: ignore[override]
+    def names(self) -> frozenset[str]:
         return self.part.names
+
+    @property
+    def thresholds(self) -> tuple[float, ...] | None:
+        return self.part.thresholds
 
     def on(self, values: Values) -> Any:
         return ~self.part.on(values)
@@ -168,8 +192,13 @@ class Joined(Condition):
     conditions: tuple[Condition, ...]
 
     @property
-    def names(self) -> frozenset[str]:  # type: ignore[override]
+    def names(self) -> frozenset[str]:
         return frozenset().union(*(condition.names for condition in self.conditions))
+
+    @property
+    def thresholds(self) -> tuple[float, ...] | None:
+        found = [condition.thresholds for condition in self.conditions]
+        return None if None in found else tuple(value for values in found if values for value in values)
 
     @property
     def parts(self) -> tuple[Condition, ...]:
@@ -192,26 +221,26 @@ class RuleReader:
     def condition(self, node: written.Node) -> Condition:
         match node:
             case written.Conjunction():
-                return Joined(True, tuple(map(self.condition, node.parts)))
+                return Joined(True, tuple(map(self.condition, node.parts)), spot=node.place)
             case written.Alternative():
-                return Joined(False, tuple(map(self.condition, node.parts)))
+                return Joined(False, tuple(map(self.condition, node.parts)), spot=node.place)
             case written.Negation():
-                return Inverted(self.condition(node.part))
+                return Inverted(self.condition(node.part), spot=node.place)
             case written.Comparison():
                 pairs = zip(node.operands, node.signs, node.operands[1:], strict=False)
                 found = tuple(self.comparison(left, sign, right) for left, sign, right in pairs)
-                return found[0] if len(found) == 1 else Joined(True, found)
+                return found[0] if len(found) == 1 else Joined(True, found, spot=node.place)
             case written.Membership():
                 found = tuple(self.comparison(node.operand, "==", option) for option in node.options)
-                return found[0] if len(found) == 1 else Joined(False, found)
+                return found[0] if len(found) == 1 else Joined(False, found, spot=node.place)
             case written.Missing():
-                return IsMissing(self.whole_column(node.operand))
+                return IsMissing(self.whole_column(node.operand), spot=node.place)
         return self.truth(node)
 
     def truth(self, node: written.Node) -> Condition:
         """A boolean column stands for itself."""
         if isinstance(node, written.NameWritten) and (column := self.column(node)).boolean:
-            return Compare("==", Cell(column.name), Constant(column.truth))
+            return Compare("==", Cell(column.name), Constant(column.truth), spot=node.place)
         raise node.place.error("a value stands where a condition is expected: compare it with something")
 
     def whole_column(self, node: written.Node) -> Cell:
@@ -233,13 +262,15 @@ class RuleReader:
         if column.unit == NUMBERS and not isinstance(literal, written.TextWritten) and self.true_word(literal) is None:
             return self.of_numbers(left, sign, right)
         constant, cell = Constant(self.value(column, literal)), Cell(column.name)
-        self.check_order(column, sign, left.place.to(right.place))
-        return Compare(sign, cell, constant) if one is not None else Compare(sign, constant, cell)
+        place = left.place.to(right.place)
+        self.check_order(column, sign, place)
+        first, second = (cell, constant) if one is not None else (constant, cell)
+        return Compare(sign, first, second, spot=place)
 
     def of_numbers(self, left: written.Node, sign: str, right: written.Node) -> Condition:
-        found = Compare(sign, self.number(left), self.number(right))
+        found = Compare(sign, self.number(left), self.number(right), spot=left.place.to(right.place))
         if not found.names:
-            raise left.place.to(right.place).error("no column is in this comparison: name one")
+            raise found.spot.error("no column is in this comparison: name one")
         return found
 
     def columns_compared(
@@ -249,12 +280,12 @@ class RuleReader:
         if one.unit != other.unit:
             raise place.error(f"{one.name!r} holds a {one.unit} and {other.name!r} a {other.unit}: compare like with like")
         if one.unit != LABELS:
-            return Compare(sign, Cell(one.name), Cell(other.name))
+            return Compare(sign, Cell(one.name), Cell(other.name), spot=place)
         if sign not in ("==", "!="):
             self.check_order(one, sign, place)
             if one.known.texts != other.known.texts:
                 raise place.error(f"{one.name!r} and {other.name!r} have orders of their own: compare with == or !=")
-        return Compare(sign, Cell(one.name), Recoded(Cell(other.name), tuple(map(one.read, other.known.texts))))
+        return Compare(sign, Cell(one.name), Recoded(Cell(other.name), tuple(map(one.read, other.known.texts))), spot=place)
 
     def check_order(self, column: RuleColumn, sign: str, place: written.Spot) -> None:
         if sign not in ("==", "!=") and not column.ordered:

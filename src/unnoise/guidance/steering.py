@@ -8,12 +8,12 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from math import isfinite
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from unnoise.data.base import Format
 from unnoise.denoiser import AnyDenoiser
@@ -21,12 +21,10 @@ from unnoise.guidance import targets
 from unnoise.guidance.automata import regular
 from unnoise.guidance.grammars import grammar
 from unnoise.guidance.languages import Language
-from unnoise.guidance.rejection import attempts_for, until
-from unnoise.guidance.rules import ColumnRule
+from unnoise.guidance.ruled import satisfying
 from unnoise.guidance.twists import Twist
 from unnoise.samplers import Info, Particles, Sampler
 from unnoise.samplers.particles import ParticleRecord
-from unnoise.samplers.sample import seed_of
 from unnoise.shapes import Tree
 from unnoise.training.drawing import draw
 from unnoise.tree import rows
@@ -119,15 +117,9 @@ def drawn(
     steering.check()
     if steering.where is None:
         return _weighed(denoiser, format, n, steering, sampler, **options)
-    rule = ColumnRule(steering.where, format)
-    seed, given = seed_of(options.pop("seed", None)), options.get("given") or {}
-    progress = options.pop("progress", False)
-
-    def tried(first: int, count: int) -> tuple[Tree, Tensor, Info]:
-        x, info = _weighed(denoiser, format, count, steering, sampler, seed=seed, first=first, **options)
-        return x, torch.as_tensor(rule.holds(x, given)), info
-
-    return until(tried, n, steering.attempts or attempts_for(n), progress)
+    draw_some = partial(_weighed, steering=steering, sampler=sampler)
+    plain = not steering.any
+    return satisfying(draw_some, denoiser, format, n, steering.where, steering.attempts, plain, **options)
 
 
 def _weighed(
@@ -140,9 +132,9 @@ def _weighed(
     return rows(x, info.particles.alive.cpu().nonzero().squeeze(1)), info
 
 
-def figures(info: Info) -> dict[str, float | int | None]:
+def figures(info: Info) -> dict[str, float | int | str | None]:
     """Of a run of particles, of one that a rule let through, of both: a number that is not known is None."""
-    found: dict[str, float | int | None] = {}
+    found: dict[str, float | int | str | None] = {}
     log_z, variance = 0.0, 0.0
     if info.particles is not None:
         record: ParticleRecord = info.particles
@@ -153,7 +145,8 @@ def figures(info: Info) -> dict[str, float | int | None]:
     if info.rejection is not None:
         share, error = info.rejection.estimate()
         log_z, variance = log_z + share, variance + error**2
-        found |= {"acceptance": info.rejection.acceptance, "rows_drawn": info.rejection.drawn}
+        found |= {"acceptance": info.rejection.acceptance, "rows_drawn": info.rejection.drawn + info.rejection.before}
+        found |= {"rule_by": info.rejection.way}
     if found:
         found["log_normaliser"] = log_z if isfinite(log_z) else None
         found["log_normaliser_error"] = variance**0.5 if isfinite(variance) else None
@@ -167,7 +160,10 @@ def words(found: dict[str, Any]) -> str:
 
 
 def _of_rule(found: dict[str, Any]) -> str:
-    return f"{found['acceptance']:.3g} of {found['rows_drawn']:,} rows satisfied the rule"
+    how = f"by {found['rule_by']}: {found['acceptance']:.3g} of the rows satisfied the rule, {found['rows_drawn']:,} in all"
+    if "particles" in found or found["log_normaliser"] is None:
+        return how
+    return f"{how}; log of the rule's probability {found['log_normaliser']:.4g} ± {found['log_normaliser_error']:.2g}"
 
 
 def _of_particles(found: dict[str, Any]) -> str:

@@ -33,6 +33,7 @@ from unnoise.samplers.registry import choices
 from unnoise.samplers.replacement import ROUNDS, Replacement
 from unnoise.samplers.sample import seed_of
 from unnoise.shapes import AnyState, Int, Tree
+from unnoise.training.known_parts import DrawnLabels, KnownParts
 from unnoise.training.leaf_kinds import named_leaves
 from unnoise.training.telling import Telling
 from unnoise.tree import batch_size, join, map_leaves, put_rows
@@ -73,12 +74,14 @@ def draw(
     progress: bool = False,
     telling: Telling | None = None,
     first: int = 0,
+    labels: DrawnLabels | None = None,
 ) -> tuple[Tree, Info]:
     """n samples on the CPU, those of numbers `first`, first + 1, ..., and what they took; without a seed they are fresh, of
     `info.seed`.
 
-    `batch` of them are drawn at a time, by default as many as suit the device (`samplers.many`).  `telling` is that of a run
-    whose network is told conditions, which the samples then come with.
+            return from_prior(first + place, count) | told
+        noise = NoiseSource(seed, rows.to(where))
+        return {"x": prior_in_gaps(denoiser, known.values(noise), known.fixed, noise), "first": first + place} | told
     """
     where, seed = device_of(device), seed_of(seed)
     denoiser = denoiser.to(where)
@@ -90,11 +93,10 @@ def draw(
         _check_fits(sampler, denoiser.process)
         plan = Plan(sampler, default_steps(denoiser.process, sampler) if steps is None else steps)
     own, rest = ({}, given or {}) if telling is None else telling.split(given or {})
-    known = format.given(rest) if rest else {}
-    values, fixed = ({leaf: pair[i] for leaf, pair in known.items()} for i in (0, 1))
+    known = KnownParts(format.given(rest) if rest else {}, labels)
     if known:
-        held = _holding(plan.sampler, denoiser, list(known))
-        plan = Plan(_without_idle_calls(held, denoiser.process, fixed), plan.steps)
+        held = _holding(plan.sampler, denoiser, known.leaves)
+        plan = Plan(_without_idle_calls(held, denoiser.process, known.fixed), plan.steps)
     options: dict[str, Any] = {"sampler": plan.sampler, "seed": seed}
     options |= {"calls": calls} if calls is not None else {"steps": plan.steps}
 
@@ -103,9 +105,15 @@ def draw(
         if telling is not None:
             told = {"condition": moved(telling.condition(telling.states(rows, seed, own)), where)}
         if not known:
+<<<<<<< HEAD
             return from_prior(first + place, count) | told
         start = prior_in_gaps(denoiser, values, fixed, NoiseSource(seed, rows.to(where)))
         return {"x": start, "first": first + place} | told
+=======
+            return from_prior(first + place, count)
+        noise = NoiseSource(seed, torch.arange(first + place, first + place + count, device=where))
+        return {"x": prior_in_gaps(denoiser, known.values(noise), known.fixed, noise), "first": first + place}
+>>>>>>> where
 
     quick = partial(compiled, denoiser.network) if isinstance(denoiser, Denoiser) else nullcontext
     x, info = sample_many(denoiser, n, batch, begin, progress, quick, **options)
