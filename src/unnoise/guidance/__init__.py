@@ -8,6 +8,7 @@ from unnoise.guidance.given import Given, Unconditional
 from unnoise.guidance.grammars import Grammar, grammar
 from unnoise.guidance.languages import Language
 from unnoise.guidance.operators import Blur, Downsampling, Inpainting, LinearOperator, Matrix
+from unnoise.guidance.posterior_sampling import PosteriorSampling
 from unnoise.guidance.twists import Twist
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Language",
     "LinearOperator",
     "Matrix",
+    "PosteriorSampling",
     "Twist",
     "Unconditional",
     "grammar",
