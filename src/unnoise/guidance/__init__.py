@@ -9,6 +9,7 @@ from unnoise.guidance.given import Given, Unconditional
 from unnoise.guidance.grammars import Grammar, grammar
 from unnoise.guidance.languages import Language
 from unnoise.guidance.operators import Blur, Downsampling, Inpainting, LinearOperator, Matrix
+from unnoise.guidance.posterior_sampling import PosteriorSampling
 from unnoise.guidance.twists import Twist
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Matrix",
     "NoisyClassifier",
     "ThroughPosterior",
+    "PosteriorSampling",
     "Twist",
     "Unconditional",
     "fit_classifier",

@@ -95,7 +95,11 @@ class Measurement:
         seen = gap if axes is None else gap @ axes.to(mean)
         log_density = -0.5 * (seen.square() / own + (2 * pi * own).log()).sum(1)
         solved = seen / own if axes is None else (seen / own) @ axes.to(mean).T
-        return log_density, self.operator.transpose(solved.reshape(len(mean), *self.expected))
+        return log_density, self.back(solved)
+
+    def back(self, seen: Float[Tensor, "batch measurements"]) -> Float[Tensor, "batch *shape"]:
+        """A^T of each row."""
+        return self.operator.transpose(seen.reshape(len(seen), *self.expected))
 
     def _spectrum(self, device: torch.device) -> tuple[Tensor, Tensor | None]:
         if device not in self._spectra:

@@ -105,15 +105,9 @@ def draw(
         if telling is not None:
             told = {"condition": moved(telling.condition(telling.states(rows, seed, own)), where)}
         if not known:
-<<<<<<< HEAD
             return from_prior(first + place, count) | told
-        start = prior_in_gaps(denoiser, values, fixed, NoiseSource(seed, rows.to(where)))
-        return {"x": start, "first": first + place} | told
-=======
-            return from_prior(first + place, count)
-        noise = NoiseSource(seed, torch.arange(first + place, first + place + count, device=where))
-        return {"x": prior_in_gaps(denoiser, known.values(noise), known.fixed, noise), "first": first + place}
->>>>>>> where
+        noise = NoiseSource(seed, rows.to(where))
+        return {"x": prior_in_gaps(denoiser, known.values(noise), known.fixed, noise), "first": first + place} | told
 
     quick = partial(compiled, denoiser.network) if isinstance(denoiser, Denoiser) else nullcontext
     x, info = sample_many(denoiser, n, batch, begin, progress, quick, **options)
