@@ -260,7 +260,8 @@ WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize
 
 
 def waits_of(run) -> tuple[int, list[str]]:
-    """Calls of the network in a trace of the run, and the waits from the first of them to the last."""
+    """Calls of the network in a trace of the run, and the waits from the first of them to the last, by the host's clock (the
+    device is behind it, and on a busy one what the host does after its last call would count)."""
     try:
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
             run()
@@ -268,7 +269,7 @@ def waits_of(run) -> tuple[int, list[str]]:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     events = trace.events()
-    calls = [e.time_range for e in events if e.name == "network"]
+    calls = [e.time_range for e in events if e.name == "network" and e.device_type == torch.autograd.DeviceType.CPU]
     start, end = min(c.start for c in calls), max(c.end for c in calls)
     return len(calls), [e.name for e in events if start <= e.time_range.start <= end and e.name in WAITS]
 

@@ -9,7 +9,10 @@ import unnoise as un
 from unnoise.networks import default_network
 from unnoise.noise import NoiseSource
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode"),
+]
 
 ROWS = 64
 DEVICES = ("cpu", "cuda")
@@ -86,25 +89,22 @@ def test_a_space_is_the_same_on_both_devices(name):
 
 
 def steered(name, device):
-    if name == "tempered masking":
-        process = un.Masking(3, (4,))
-        model = un.oracles.table(process, torch.arange(1, 82).double() / 3321)
-        return un.targets.tempered(model, 2.0), un.samplers.Particles(8), None
-    if name == "restricted masking":
-        model = un.oracles.MarkovChain(un.Masking(3, (8,)), torch.tensor([0.5, 0.3, 0.2]), torch.full((3, 3), 1 / 3))
-        rule = un.guidance.regular("a.*(bb|cc).*", "abc")
-        return un.targets.restricted(model, rule), un.samplers.Particles(8), None
-    means, spread = torch.tensor([[-1.0, 0.0], [1.0, 0.5]]), 0.2 * torch.eye(2).expand(2, 2, 2)
-    numbers = un.oracles.mixture(un.Gaussian((2,)), torch.tensor([0.4, 0.6]), means, spread)
-    return un.targets.rewarded(numbers, lambda x: x.sum(-1), 1.0), un.samplers.Particles(8), 16
+    """A target of a network with weights of its own, a method and a number of steps."""
+    if name == "rewarded numbers":
+        numbers = denoiser_of(un.Gaussian((2,)), device)
+        return un.targets.rewarded(numbers, lambda x: x.sum(-1), 1.0), un.samplers.Particles(8), 16
+    letters = denoiser_of(un.Masking(3, (8,)), device)
+    if name == "tempered letters":
+        return un.targets.tempered(letters, 2.0), un.samplers.Particles(8), None
+    return un.targets.restricted(letters, un.guidance.regular("a.*(bb|cc).*", "abc")), un.samplers.Particles(8), None
 
 
-@pytest.mark.parametrize("name", ["tempered masking", "restricted masking", "rewarded numbers"])
+@pytest.mark.parametrize("name", ["tempered letters", "letters by a rule", "rewarded numbers"])
 def test_particles_are_the_same_on_both_devices(name):
     found = {}
     for device in DEVICES:
         target, sampler, steps = steered(name, device)
-        x, info = un.sample(target.to(device), n=ROWS, sampler=sampler, steps=steps, seed=0, device=device)
+        x, info = un.sample(target, n=ROWS, sampler=sampler, steps=steps, seed=0, device=device)
         found[device] = (x.cpu(), torch.tensor(info.particles.estimate()))
     assert near(found["cuda"][0], found["cpu"][0], 1e-3)
     assert float((found["cuda"][1] - found["cpu"][1]).abs().max()) < 1e-2
