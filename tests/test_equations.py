@@ -162,7 +162,7 @@ WRONG_PAGES = {
     "a label twice": (ACT, "| `eq:mlm-ELBO` |", "176 lines of 175 labels"),
     "a place in another file": ("`samplers/reveal.py: Reveal`", "`samplers/heun.py: Heun`", "heun.py cites eq:discrete-t"),
     "another twin": ("(= `eq:mlm-ELBO`)", "(= `eq:seq-elbo`)", "stands for eq:seq-elbo"),
-    "no reason": ("latent models, with a learned encoder and decoder, are not built yet", "later", "for no reason"),
+    "no reason": ("nothing solves this equation, points are moved along the flow instead", "later", "for no reason"),
     "no place": ("`samplers/reveal.py: Reveal`", "", "has no place"),
     "another number": (" are built, ", " were built, ", "the page says otherwise"),
 }
@@ -180,7 +180,7 @@ def test_wrong_code_is_seen():
 
     own = citations()["objectives/bound.py"]
     assert any("eq:no-such-label, which is not on the page" in what for what in with_bound(own | {"eq:no-such-label"}))
-    assert any("not built, but objectives/bound.py cites it" in what for what in with_bound(own | {"eq:latent-elbo-bound"}))
+    assert any("not built, but objectives/bound.py cites it" in what for what in with_bound(own | {"eq:reverse-ODE-KFE"}))
     assert any(re.search(r"none of .*objectives/bound.py.* cites eq:discrete-elbo-decomp", what) for what in with_bound(()))
 
 

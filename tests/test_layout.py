@@ -13,6 +13,7 @@ LIBRARY = (
     "compile",
     "compile_objectives",
     "cuda",
+    "cuda_spaces",
     "waiting",
     "names_and_arrays",
     "given_things",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unnoise import (
+        codes,
         generators,
         guidance,
         likelihoods,
@@ -132,6 +133,7 @@ __version__ = "0.1.0"
 MODULES = (
     *(
         "checks",
+        "codes",
         "conditions",
         "covariance",
         "data",
@@ -291,6 +293,7 @@ __all__ = [
     "WrightFisher",
     "ZigZag",
     "bound",
+    "codes",
     "d3pm",
     "decoders",
     "divergence",

@@ -8,6 +8,8 @@ its predictions has answers in `AnyDenoiser` that hold for wrappers, whose inner
     passes         evaluations of networks in one call
     cutoff         where its bound starts unless told otherwise
     latest         where sampling starts unless told otherwise
+    code           what stands for the data in the states of the process, if these are not the data themselves
+    space          of the data
 
 `Denoiser` is network + process + what the network's numbers mean.  A network is any module with `forward(x, t, **condition)`
 that returns a plain tensor (a dict of them on a product); t is forward time, one entry per row, or a dict with one entry per
@@ -24,6 +26,7 @@ from torch import Tensor, nn
 
 from unnoise.checks import Unanswered, as_times, fits, fits_times, instance_of, leaf_time
 from unnoise.clocks import as_told
+from unnoise.codes import Code
 from unnoise.conditions import Condition, checked, given, joined
 from unnoise.conditions import rows_of as rows_of_condition
 from unnoise.noise import NoiseSource
@@ -34,6 +37,7 @@ from unnoise.predictions.kinds import Kinds, cutoff_of, latest_of, resolve_kinds
 from unnoise.processes import Gaussian, Process
 from unnoise.self_conditioning import check_kinds, first_pass
 from unnoise.shapes import AnyState, Clock, Tree
+from unnoise.spaces import Space
 from unnoise.tree import batch_size, first_leaf, join, map_leaves
 from unnoise.tree import rows as some_rows
 
@@ -105,6 +109,22 @@ class AnyDenoiser(nn.Module):
         """The latest time at which its kinds, and every inner denoiser, say something of x_0."""
         return min([latest_of(self.process, self.kinds), *(inner.latest for inner in inner_denoisers(self))])
 
+    @property
+    def code(self) -> Code | None:
+        """Of inner denoisers, if they all have the same; None where the data themselves are noised."""
+        codes = [inner.code for inner in inner_denoisers(self)]
+        return codes[0] if codes and all(code is codes[0] for code in codes) else None
+
+    @property
+    def space(self) -> Space:
+        """Where its data live."""
+        return self.process.space if self.code is None else self.code.space
+
+    @property
+    def end(self) -> float:
+        """The time at which the way back ends unless told otherwise."""
+        return self.cutoff if self.code is not None and self.code.rounds else 0.0
+
 
 def _returns_prediction(forward: Callable[..., Any]) -> Callable[..., Prediction]:
     @wraps(forward)
@@ -154,6 +174,8 @@ class Denoiser(AnyDenoiser):
 
     `start(output, x_t, t)` is a part that turns the network's output into another one of the same kinds: on top of the
     denoiser of a law that was fitted to the data, say (`networks.start`).
+
+    With a `code` the process noises states that stand for the data (`codes`).
     """
 
     passes = 1
@@ -168,14 +190,15 @@ class Denoiser(AnyDenoiser):
         kernel: str = "marginalised",
         self_condition: bool = False,
         start: nn.Module | None = None,
+        code: Code | None = None,
     ):
         super().__init__()
         self.network, self.process = network, instance_of(process, Process, "process", "un.Gaussian((2,))")
-        self.kinds = resolve_kinds(process, predicts)
+        self.kinds = resolve_kinds(process, code.predicts if predicts is None and code is not None else predicts)
         self.variance, self.kernel = variance, check_kernel(kernel)
         if self_condition:
             check_kinds(process, self.kinds)
-        self.start = start
+        self.start, self.coded = start, None if code is None else instance_of(code, Code, "code", "un.codes.bits(27, (16,))")
         self.self_condition, self.passes = self_condition, 2 if self_condition else 1
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -214,9 +237,24 @@ class Denoiser(AnyDenoiser):
         return found
 
     @property
+    def code(self) -> Code | None:
+        return self.coded
+
+    @property
+    def cutoff(self) -> float:
+        own = None if self.coded is None else self.coded.cutoff
+        return super().cutoff if own is None else own
+
+    @property
     def _by_features(self) -> bool:
         """Whether the head is left to whoever asks for some rows of what it says."""
-        return self.in_two_parts and not isinstance(self.kinds, dict) and self.kinds.lazy and self.start is None  # type: ignore
+        return (
+            self.in_two_parts
+            and not isinstance(self.kinds, dict)
+            and self.kinds.lazy
+            and self.start is None
+            and self.coded is None
+        )  # type: ignore
 
     def _said(self, x_t: Tree, clock: Tree, seen: Tree, condition: Condition) -> Tree:
         """What the network says, or its features."""
@@ -264,7 +302,28 @@ class Denoiser(AnyDenoiser):
         """Give a plain network output its meaning."""
         if self.start is not None:
             output = self.start(output, x_t, t)
-        return _typed(output, self.process.base, self.kinds, x_t, t, self.reading)
+        read = None if self.coded is None else self.coded.prediction(output, self.process.base, x_t, t)
+        return read if read is not None else _typed(output, self.process.base, self.kinds, x_t, t, self.reading)
+
+
+class Coded(AnyDenoiser):
+    """Any denoiser of states, an oracle say, as a model of the data that a code makes of them."""
+
+    def __init__(self, denoiser: AnyDenoiser, code: Code):
+        super().__init__()
+        self.inner, self.process = denoiser, denoiser.process
+        self.coded = instance_of(code, Code, "code", "un.codes.bits(27, (16,))")
+
+    def forward(self, x_t: AnyState, t: AnyState, /, **condition: Any) -> Prediction:
+        return self.inner(x_t, t, **condition)
+
+    @property
+    def code(self) -> Code:
+        return self.coded
+
+    @property
+    def cutoff(self) -> float:
+        return super().cutoff if self.coded.cutoff is None else self.coded.cutoff
 
 
 def clock_of(t: Clock, process: Process, rows: int, device: torch.device) -> Tree:

@@ -62,6 +62,12 @@ class Train(Extended):
     set_network: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default_factory=tuple)
     """name=value, for a field of the network's configuration, such as width=128; may be repeated."""
 
+    model: str | None = None
+    """What is noised in place of the data: bits, one_hot, embedding; unless told, the data themselves."""
+
+    set_model: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default_factory=tuple)
+    """name=value, for an option of the model, such as width=32; may be repeated."""
+
     schedule: str | None = None
     """Of the noise of numbers: cosine, linear, cosine_offset, linear_beta, log_snr_linear, sigmoid, or learned."""
 
@@ -147,6 +153,8 @@ class Train(Extended):
             raise ValueError(f"--write {self.write} goes with --dry-run: add it, and train with --columns {self.write} then")
         pairs(self.option, "--option")
         settings(self.set_network, "--set-network")
+        if settings(self.set_model, "--set-model") and self.model is None:
+            raise ValueError(f"--set-model {self.set_model[0]} is an option of a model: name one, --model NAME")
         settings(self.set)
 
     def reading(self) -> Any:
@@ -190,7 +198,8 @@ class Train(Extended):
         if rows < 4:
             count = "1 example is" if rows == 1 else f"{rows} examples are"
             raise ValueError(f"{self.path}: {count} too few to train on, which takes 4: {format.few_rows_remedy()}")
-        task = Task.of(format, self.schedule)
+        model = None if self.model is None else {"name": self.model, "options": settings(self.set_model, "--set-model")}
+        task = Task.of(format, self.schedule, model)
         config = self._config(task, rows)
 
         def make() -> Run:
@@ -321,7 +330,7 @@ class Train(Extended):
             drawn_from, telling = run.for_drawing(denoiser), run.telling()
             x, _ = draw(drawn_from, format, count, seed=self.seed, device=self.device, telling=telling)
         format.write(x, shown)
-        far = of_run(run, outcome.reason, denoiser.process.space.dimension)
+        far = of_run(run, outcome.reason, denoiser.space.dimension)
         report, started = write_report(run, shown, trainer.source), start_up_of(read_metrics(run.metrics))
         if self.json:
             told = {"run": str(run.folder), **vars(outcome), "convergence": far.to_json(), "start_up": started}

@@ -127,7 +127,7 @@ def bound_figures(terms: Float[Tensor, "draws rows 3"], dimension: int, batch: i
 def bound_on(denoiser: AnyDenoiser, x0: Tree, draws: int, seed: int, **options: Any) -> dict[str, Any]:
     """The bound's terms in nats per example, with its errors; `options` are those of `bound_terms`."""
     terms = bound_terms(denoiser, x0, draws, seed, **options)
-    return bound_figures(terms, denoiser.process.space.dimension, options.get("batch", BATCH))
+    return bound_figures(terms, denoiser.space.dimension, options.get("batch", BATCH))
 
 
 def known(value: float) -> float | None:
@@ -161,6 +161,8 @@ class NoiseDequantisation(nn.Module):
 def exact_method(denoiser: AnyDenoiser, format: Format, options: dict[str, Any] | None = None) -> Likelihood | str:
     """How the exact value is found, or why there is none; `options` are the objective's, the format's own unless given."""
     options = format.objective_options() if options is None else options
+    if denoiser.code is not None:
+        return "what is noised stands for the data by a code: their bound is known, and no density"
     process = denoiser.process.base
     if ProbabilityFlow().refuse(process) is None:
         few = process.space.dimension <= FEW_COORDINATES

@@ -87,7 +87,7 @@ def evaluate(
         )
     if len(terms) < wanted:
         budget.cut(f"bound: {len(terms)} of {wanted} draws")
-    result |= bound_figures(terms, denoiser.process.space.dimension)
+    result |= bound_figures(terms, denoiser.space.dimension)
     result |= data_figures(format, x0, result["bound"])
     with budget.part("exact likelihood"):
         result |= _exact(denoiser, format, x0, exact_rows, seed, options, budget)

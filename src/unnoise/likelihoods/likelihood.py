@@ -53,6 +53,11 @@ def likelihood(
     What a method draws is a function of the seed; without one it is fresh.  Where memory runs out, rows are done in halves.
     """
     process = denoiser.process
+    if denoiser.code is not None:
+        raise TypeError(
+            f"the process of this denoiser noises what {type(denoiser.code).__name__} makes of the data, and no density of "
+            f"data is known but its bound: use un.bound(denoiser, x0)"
+        )
     method = method or default_method(process)
     why = method.refuse(process.base)
     if why:

@@ -54,8 +54,9 @@ def features(format: Format, form: Any) -> dict[str, Any]:
 def made(format: Format, x0: Tree, params: dict[str, Any], folder: Path) -> Run:
     """A run in a new folder, not trained yet."""
     device = params.get("device") or "auto"
-    task = Task.of(format, params.get("schedule"))
-    named = {name: value for name, value in some(params, RECIPE).items() if name != "schedule"}
+    model = params.get("model")
+    task = Task.of(format, params.get("schedule"), {"name": model, "options": {}} if isinstance(model, str) else model)
+    named = {name: value for name, value in some(params, RECIPE).items() if name not in ("schedule", "model")}
     options = {"tensorboard": False, **some(params, TRAINING), "seed": seed_of(params), "device": device}
     on = "cuda" if device == "auto" and torch.cuda.is_available() else "cpu"
     return Run.create(folder, recipe(task, batch_size(x0), on=on, **named, **options), task=task)

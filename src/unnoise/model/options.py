@@ -17,7 +17,7 @@ from unnoise.data.table_files import overrides
 from unnoise.training.config import TrainConfig
 
 READING = tuple(field.name for field in fields(Reading) if field.name != "columns")
-RECIPE = ("preset", "schedule", "self_condition", "network", "network_options")
+RECIPE = ("preset", "schedule", "self_condition", "network", "network_options", "model")
 TRAINING = tuple(field.name for field in fields(TrainConfig) if field.name not in READING)  # `keep` names columns
 OWN = ("random_state", "kinds", "progress")
 NAMES = (*OWN, *RECIPE, *READING, *TRAINING)

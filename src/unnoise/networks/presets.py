@@ -99,20 +99,34 @@ def default_network(
 
 
 def planned(
-    process: Process, preset: str = "small", name: str | None = None, hints: dict[str, Any] | None = None, **options: Any
+    process: Process,
+    preset: str = "small",
+    name: str | None = None,
+    hints: dict[str, Any] | None = None,
+    suited: tuple[str, dict[str, Any]] | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
-    """What `build` needs for the network of a process, {"name", "options"} as JSON holds it: nothing is built."""
-    name, chosen = _chosen(process, preset, name, hints or {}, options)
+    """What `build` needs for the network of a process, {"name", "options"} as JSON holds it: nothing is built.
+
+    `suited` is a registered network and what it must know, where another one suits than that of the process."""
+    if suited is not None and name in (None, suited[0]):
+        name, chosen = suited[0], _sized(*suited, preset, options)
+    else:
+        name, chosen = _chosen(process, preset, name, hints or {}, options)
     return plan(name, configured(name, chosen))
 
 
 def _chosen(
     process: Process, preset: str, name: str | None, hints: dict[str, Any], options: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
+    name, needed = _needed(process.base, name, hints)
+    return name, _sized(name, needed, preset, options)
+
+
+def _sized(name: str, needed: dict[str, Any], preset: str, options: dict[str, Any]) -> dict[str, Any]:
     if preset not in PRESETS:
         raise ValueError(f"preset = {preset!r}: choose from {', '.join(PRESETS)}")
-    name, needed = _needed(process.base, name, hints)
-    return name, {**needed, **PRESETS[preset].get(name, {}), **options}
+    return {**needed, **PRESETS[preset].get(name, {}), **options}
 
 
 def _needed(process: Process, name: str | None, hints: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -3,6 +3,7 @@
 Inputs are `size + extra` tokens, MASK (index `size`) among them; outputs are `size` logits per position, never one for MASK.
 Positions enter by rotation, which knows differences only: then a shifted sequence has shifted logits (up to its ends), as
 suits windows cut anywhere from a long text, but where every token is MASK no position can be told from another.  With
+`numbers` each position is so many numbers in place of a token, such as those of a code.  With
 `length` each position also has a learned vector of its own, as suits sequences that have a beginning.  Before attention each
 layer sums over `reach` neighbours on either side, which attention would have to learn to find: letters are learned sooner.
 
@@ -33,6 +34,7 @@ from unnoise.shapes import Float, Int
 class SequenceTransformerConfig:
     size: int  # categories, without MASK
     extra: int = 1  # further tokens of the input, after the categories
+    numbers: int = 0  # for each position, in place of a token
     length: int = 0  # positions with a learned vector each; 0: rotation alone
     width: int = 512
     layers: int = 8
@@ -51,6 +53,10 @@ class SequenceTransformerConfig:
             f"width = {self.width} with {self.heads} heads of even width: choose a multiple of {2 * self.heads}",
         )
         require(not (self.causal and self.self_condition), "causal = True leaves no use for a previous estimate: drop one")
+        require(
+            not self.numbers or not (self.causal or self.tied),
+            "numbers are no tokens: leave out causal and tied",
+        )
         require(not self.causal or self.extra >= 1, "causal = True needs a token to begin with: extra = 1")
 
 
@@ -63,10 +69,13 @@ class SequenceTransformer(nn.Module):
         super().__init__()
         self.config = config
         width, timed = config.width, config.time and not config.causal
-        self.embedding = nn.Embedding(config.size + config.extra, width)
+        self.embedding = (
+            nn.Linear(config.numbers, width) if config.numbers else nn.Embedding(config.size + config.extra, width)
+        )
         nn.init.normal_(self.embedding.weight, std=0.5)
         self.positions = nn.Parameter(0.5 * torch.randn(config.length, width)) if config.length else None
-        self.previous = nn.Linear(config.size, width, bias=False) if config.self_condition else None
+        self.estimated = config.numbers or config.size  # entries of an estimate of x_0, per position
+        self.previous = nn.Linear(self.estimated, width, bias=False) if config.self_condition else None
         self.time = TimeEmbedding(width) if timed else None
         self.told = told_embedding(config.conditions, width)
         self.blocks = nn.ModuleList(
@@ -88,8 +97,8 @@ class SequenceTransformer(nn.Module):
                 )
             h = h + self.positions[: x.shape[1]]
         if self.previous is not None:
-            given = h.new_zeros(1, 1, self.config.size) if previous is None else previous.to(h.dtype)
-            h = h + self.previous(given.reshape(-1, given.shape[-2], self.config.size))
+            given = h.new_zeros(1, 1, self.estimated) if previous is None else previous.to(h.dtype)
+            h = h + self.previous(given.reshape(-1, given.shape[-2], self.estimated))
         elif previous is not None:
             raise ValueError("this network takes no previous estimate: build it with self_condition=True")
         return h
@@ -101,8 +110,9 @@ class SequenceTransformer(nn.Module):
         previous: Tensor | None = None,
         **condition: Any,
     ) -> Float[Tensor, "batch *shape width"]:
-        flat = x.reshape(x.shape[0], -1)
-        h = self._tokens(flat, previous if previous is None else previous.reshape(*flat.shape, -1))
+        shape = x.shape[:-1] if self.config.numbers else x.shape
+        flat = x.reshape(len(x), shape[1:].numel(), *x.shape[len(shape) :])
+        h = self._tokens(flat, previous if previous is None else previous.reshape(*flat.shape[:2], -1))
         if self.time is not None and t is None:
             raise ValueError("t is missing: this network is told the time (build it with time=False to leave it out)")
         told, c = hear(self.told, condition, len(x)), None
@@ -117,7 +127,7 @@ class SequenceTransformer(nn.Module):
         h = self.norm(h)
         h = h if self.modulation is None else modulate(h, *self.modulation(c))
         h = h if self.project is None else self.project(h)
-        return h.reshape(*x.shape, self.config.width)
+        return h.reshape(*shape, self.config.width)
 
     @property
     def head(self) -> nn.Linear | LinearHead:

@@ -30,7 +30,7 @@ from unnoise.conditions import Condition, checked
 from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
 from unnoise.objectives.blame import cause_of_nan
-from unnoise.objectives.decoders import Decoder
+from unnoise.objectives.decoders import CodeDecoder, Decoder
 from unnoise.objectives.defaults import default_decoder, default_times, default_weighting
 from unnoise.objectives.evaluation import Evaluation, Rules
 from unnoise.objectives.leaves import leaves_of, without_noise
@@ -101,7 +101,7 @@ class Objective(nn.Module):
         -log p(x) <= E_e [log e(x_0 | x) - log p(x | x_0) + bound(x_0)],
 
     as a dict of numbers per row, such as {"entropy": log e(x_0 | x), "likelihood": -log p(x | x_0)}.  These join the terms,
-    and the loss whatever the weighting.
+    and the loss whatever the weighting.  A denoiser that has a code brings its encoder, and its end where it rounds.
     """
 
     loss_only = False
@@ -121,7 +121,11 @@ class Objective(nn.Module):
         process = denoiser.process
         self.denoiser, self.encoder, self.exact, self.fast = denoiser, encoder, exact, fast
         weighting = default_weighting(process) if weighting is None else weighting
-        decoder = default_decoder(process) if decoder is None else decoder
+        code = denoiser.code if encoder is None else None
+        if code is not None:
+            self.encoder = code.encode
+        if decoder is None:
+            decoder = CodeDecoder(code) if code is not None and code.rounds else default_decoder(process)
         self.weighting = instance_of(weighting, Weighting, "weighting", "un.weightings.Simple()")
         self.decoder = instance_of(decoder, Decoder, "decoder", "un.decoders.GaussianDecoder()")
         self.cutoff = _cutoff_for(denoiser, cutoff)
@@ -145,6 +149,7 @@ class Objective(nn.Module):
             return self.evaluate(x0, noise, condition)
 
     def evaluate(self, x0: Tree, noise: NoiseSource | None, condition: Condition | None) -> Terms:
+        data = x0
         x0, noise, given, added = self._enter(x0, noise, condition)
         if self.denoiser.process.by_paths:
             own = path_terms(self.denoiser, x0, noise, given)
@@ -152,7 +157,7 @@ class Objective(nn.Module):
         rules = Rules(
             self.denoiser, self.weighting, self.times, self.decoder, self.cutoff, self.exact, self.fast, self.loss_only
         )
-        run = Evaluation(rules, x0, noise, given)
+        run = Evaluation(rules, x0, noise, given, data if isinstance(self.decoder, CodeDecoder) else x0)
         if not self.weighting.is_bound and rules.skips_bound and self.denoiser.process.grid is None:
             none, weighted = run.diffusion()
             terms = dict.fromkeys(("prior", "diffusion", "reconstruction"), none)
@@ -173,8 +178,8 @@ class Objective(nn.Module):
         """What is noised, its noise, its condition, and the terms that the encoder adds; all of it checked once."""
         space = self.denoiser.process.space
         added: dict[str, Tensor] = {}
-        if self.encoder is None:
-            x0 = space.check(x0, "x0")
+        if self.encoder is None or self.denoiser.code is not None:
+            x0 = self.denoiser.space.check(x0, "x0")
         leaf = first_leaf(x0)
         if not leaf.shape[0]:
             raise ValueError("x0 has no rows: pass at least one example")
@@ -228,7 +233,7 @@ def bound(
     Where no gradient is wanted and memory runs out, rows are done in halves, to the same result.
     """
     objective = Objective(denoiser, Bound(), times, decoder, cutoff, exact, fast, encoder)
-    x0 = denoiser.process.space.check(x0, "x0") if encoder is None else x0
+    x0 = denoiser.space.check(x0, "x0") if encoder is None else x0
     rows, device = batch_size(x0), first_leaf(x0).device
     noise = NoiseSource.fresh(rows, device) if seed is None else NoiseSource(seed, rows, device)
     result = objective(x0, noise, condition) if torch.is_grad_enabled() else in_pieces(objective, x0, noise, condition)

@@ -9,6 +9,7 @@ HeatDecoder          on closed spaces the heat kernel around x_eps, of which it 
 ThrownDecoder        under jump-diffusion the law of x_eps/alpha less its noise: needs no network
 ExactDecoder         the exact joint law of x_0 given x_eps, from an oracle
 LeafDecoders         one decoder per leaf of a product
+CodeDecoder          of a code that rounds: the law of data, not of x_0, given x_eps
 """
 
 from abc import ABC, abstractmethod
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 from unnoise.checks import fits, leaf_time, may_read
+from unnoise.codes import Code
 from unnoise.laws import Normal, finite_or_inf, sum_coordinates
 from unnoise.predictions import (
     Clean,
@@ -194,6 +196,16 @@ class ExactDecoder(Decoder):
         return -self.oracle.log_decode(x0, x_eps, eps)
 
 
+class CodeDecoder(Decoder):
+    """-log p(x | x_eps) by a code that rounds; what it is given as x_0 are data."""
+
+    def __init__(self, code: Code):
+        self.code, self.needs_network = code, code.needs_network
+
+    def nll(self, process, prediction, x0, x_eps, eps):
+        return -self.code.law(x_eps, eps, process, prediction).log_prob(x0)
+
+
 class LeafDecoders(Decoder):
     def __init__(self, /, **leaves: Decoder):
         self.leaves = leaves
@@ -223,6 +235,7 @@ class LeafDecoders(Decoder):
 
 __all__ = [
     "CategoricalDecoder",
+    "CodeDecoder",
     "CountDecoder",
     "Decoder",
     "DiscretisedGaussian",

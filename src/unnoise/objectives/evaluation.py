@@ -55,8 +55,10 @@ class Rules:
 class Evaluation:
     """The data and its noise, under the rules."""
 
-    def __init__(self, rules: Rules, x0: Tree, noise: NoiseSource, condition: dict[str, Any]):
+    def __init__(self, rules: Rules, x0: Tree, noise: NoiseSource, condition: dict[str, Any], data: Tree | None = None):
+        """`data` are what the decoder is asked about, where that is not x_0."""
         self.rules, self.x0, self.noise, self.condition = rules, x0, noise, condition
+        self.data = x0 if data is None else data
         self.denoiser, self.process, self.weighting = rules.denoiser, rules.process, rules.weighting
         self.rows, self.device = batch_size(x0), first_leaf(x0).device
 
@@ -142,11 +144,12 @@ class Evaluation:
         if not self.process.has_density and self.process.noiseless(low):  # with a density that was refused before
             return self._zeros()
         if not (decoder.needs_state or decoder.needs_network):
-            return decoder.nll(self.process, None, self.x0, None, low)
+            return decoder.nll(self.process, None, self.data, None, low)
 
         def nll(x0: Tree, x_t: Tree, t: Tensor, condition: dict) -> Tensor:
             prediction = self.denoiser(x_t, t, **condition) if decoder.needs_network else None
-            return decoder.nll(self.process, prediction, x0, x_t, low)
+            asked = x0 if self.data is self.x0 else tile(self.data, batch_size(x_t) // self.rows)
+            return decoder.nll(self.process, prediction, asked, x_t, low)
 
         t = torch.full((1, self.rows), low, dtype=torch.float64, device=self.device)
         return self.expect(nll, t, self.noise.at("decoder"))[0]

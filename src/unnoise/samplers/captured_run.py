@@ -26,7 +26,7 @@ from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
 from unnoise.samplers.base import Sampler, Stepping
 from unnoise.samplers.captured import cuda_graph, put
-from unnoise.samplers.finish import finished
+from unnoise.samplers.finish import finished, read_off
 from unnoise.samplers.problem import Info, Problem
 from unnoise.samplers.run_grid import Grid, grid_of
 from unnoise.samplers.sample import chosen, row_numbers, sample, seed_of
@@ -154,4 +154,4 @@ class CapturedRun:
         jumps, clipped = (None if part is None else part.clone() for part in (info.jumps, info.clipped))
         problem.info = replace(info, jumps=jumps, clipped=clipped)  # the next replay writes over all of it
         drawn = finished(self.sampler, problem, map_leaves(Tensor.clone, cast(Tree, self.drawn)), None)
-        return drawn, problem.info
+        return read_off(problem, drawn), problem.info

@@ -63,6 +63,16 @@ def cleaned(problem: Problem, x: Tree) -> Tree:
     return x
 
 
+def read_off(problem: Problem, x: Tree) -> Tree:
+    """Data, where a code stands for them in the states: drawn from their law given the last state."""
+    code = problem.denoiser.code
+    if code is None:
+        return x
+    t = float(problem.times[-1])
+    prediction = problem.predict(x, problem.clock[-1]) if code.needs_network else None
+    return code.law(x, t, problem.process, prediction).draw(problem.noise.at("code"))
+
+
 def leaf_processes(process: Process, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Process]]:
     if not process.leaves:
         return [(path, process)]

@@ -46,7 +46,7 @@ def grid_of(
     if start is None:
         start = min(denoiser.latest, 1.0 if sampler is None else sampler.latest(denoiser.process.base))
     high = float(start.max()) if isinstance(start, Tensor) and start.numel() else 1.0 if isinstance(start, Tensor) else start
-    low = 0.0 if end is None else end
+    low = denoiser.end if end is None else end
     if not 0 <= low < high <= 1:
         raise ValueError(f"start = {high:g}, end = {low:g}: sampling runs from noise to data, 0 <= end < start <= 1")
     count = default_steps(denoiser.process, sampler) if steps is None else steps

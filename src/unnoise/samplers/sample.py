@@ -17,7 +17,7 @@ from unnoise.samplers import grids
 from unnoise.samplers.adaptive import AdaptiveODE, no_flow
 from unnoise.samplers.base import Sampler, Stepping
 from unnoise.samplers.defaults import Plan, default_sampler
-from unnoise.samplers.finish import cleaned, finished
+from unnoise.samplers.finish import cleaned, finished, read_off
 from unnoise.samplers.parts import in_parts
 from unnoise.samplers.problem import Info, Problem
 from unnoise.samplers.run_grid import Grid, grid_of, on_grid, steps_within
@@ -162,6 +162,7 @@ def sample(
     grad: bool = False,
     finish: bool = True,
     denoise: bool = False,
+    decode: bool = True,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> tuple[AnyState, Info]:
@@ -183,6 +184,7 @@ def sample(
 
     Samples are data: what is without a value at t = 0, masked, is drawn in one more call (`samplers.finish`); `finish=False`
     leaves it as it is.  With `denoise=True` numbers whose schedule ends at sigma > 0 take EDM's last step, to sigma = 0.
+    Where a code stands for the data, they are drawn given its last states; `decode=False` returns the states.
 
     With `grad=True` the run can be differentiated, by x, the condition and the network's weights.
 
@@ -211,6 +213,7 @@ def sample(
                 states = cleaned(part, states) if denoise else states
                 if info.trajectory is not None:
                     info.trajectory[-1] = states
+                states = read_off(part, states) if decode else states
             return states, info
 
         watched = grad or trajectory or progress or callback is not None

@@ -10,7 +10,6 @@ from dataclasses import Field, asdict, dataclass, fields
 from math import cos, pi
 from typing import Any, get_origin
 
-from unnoise import predictions
 from unnoise.data.base import Format
 from unnoise.networks.base import described
 from unnoise.objectives import weightings
@@ -198,6 +197,7 @@ class RunConfig:
     schedule: str | None = None  # of the noise of numbers, by name; None: the format's own
     process: str = ""  # the process that the format made, in words: to notice where another is made later
     law: dict[str, Any] | None = None  # that the network starts from, fitted when training begins
+    model: dict[str, Any] | None = None  # what is noised in place of the data, {"name": ..., "options": ...}; None: the data
 
     @classmethod
     def of(
@@ -208,8 +208,16 @@ class RunConfig:
         named = network if isinstance(network, dict) else described(network)
         task = format if isinstance(format, Task) else Task.of(format, schedule)
         data = {"kind": task.format.kind, "data": _plain(task.format)}
-        kinds = kind_names(predicts or predictions.default_kind(task.process))
-        return cls(train=train, format=data, network=named, predicts=kinds, schedule=task.schedule, process=task.words)
+        kinds = kind_names(predicts or task.kinds)
+        return cls(
+            train=train,
+            format=data,
+            network=named,
+            predicts=kinds,
+            schedule=task.schedule,
+            process=task.words,
+            model=task.model,
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {**{field.name: getattr(self, field.name) for field in fields(self)}, "train": self.train.to_json()}
@@ -224,6 +232,9 @@ class RunConfig:
             if not isinstance(data[name], dict) or set(data[name]) != keys:
                 raise ValueError(f"the run's {name} must be an object with the keys {sorted(keys)}")
         kinds_of(data.get("predicts"))
+        model = data.get("model")
+        if model is not None and (not isinstance(model, dict) or set(model) != {"name", "options"}):
+            raise ValueError("the run's model must be an object with the keys ['name', 'options'], or null")
         return cls(**{**data, "train": TrainConfig.from_json(data["train"])})
 
 

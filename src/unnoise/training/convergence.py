@@ -114,7 +114,7 @@ def of_run(run: Run, reason: str = "", dimension: int | None = None) -> Converge
     lines = read_metrics(run.metrics)
     seconds = max((line["seconds"] for line in lines if isfinite(line.get("seconds", float("nan")))), default=0.0)
     errors = [line["validation_se"] for line in lines if "validation_se" in line]
-    size = run.task().process.space.dimension if dimension is None else dimension
+    size = run.task().space.dimension if dimension is None else dimension
     return convergence(lines, size, seconds, reason, errors[-1] if errors else None, run.config.train.warmup)
 
 

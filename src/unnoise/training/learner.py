@@ -25,6 +25,7 @@ from unnoise.training.captured import PLAIN, Captured
 from unnoise.training.config import WEIGHTINGS, TrainConfig
 from unnoise.training.ema import EMA
 from unnoise.training.leaf_kinds import has, leaf_kind, leaf_processes
+from unnoise.training.models import Modelled
 from unnoise.training.optimiser import Optimiser
 from unnoise.training.run import Parts, RunError, ema_name, load_weights
 from unnoise.training.telling import told_objective
@@ -41,9 +42,13 @@ def accelerator_for(config: TrainConfig) -> Any:
     return Accelerator(cpu=config.device == "cpu", mixed_precision="no", kwargs_handlers=handlers)
 
 
-def objective_of(denoiser: Denoiser, config: TrainConfig, options: dict[str, Any]) -> Objective:
+def objective_of(
+    denoiser: Denoiser, config: TrainConfig, options: dict[str, Any], made: Modelled | None = None
+) -> Objective:
     """What is minimised: the bound, and for products in a share of the rows the bound given some of their leaves."""
     weighting, process = weighting_of(config.weighting, denoiser.process, options), denoiser.process
+    if made is not None and made.objective is not None:
+        return made.objective(denoiser, weighting=weighting, **options)
     if len(process.leaves) > 1 and config.observed > 0:
         return Observed(denoiser, config.observed, weighting=weighting, **options)
     graded = any(leaf.absorbing or leaf_kind(leaf) == "number" for leaf in leaf_processes(process))  # in time, by themselves
@@ -71,15 +76,16 @@ class Learner:
         accelerator: Any,
         options: dict[str, Any] | None = None,
         format: Format | None = None,
+        made: Modelled | None = None,
     ):
-        """`format` is that of the rows, where their network is told a part of them."""
+        """`format` is that of the rows, where their network is told a part of them; `made` what is noised in their place."""
         self.config, self.accelerator, self.device = config, accelerator, accelerator.device
         self.denoiser = denoiser.to(self.device)
         self.optimiser = Optimiser(self.denoiser, config)
         self.ema = EMA(self.denoiser, config.ema)
         if config.compile:
             compile_network(denoiser.network)
-        objective = objective_of(self.denoiser, config, options or {})
+        objective = objective_of(self.denoiser, config, options or {}, made)
         self.model = accelerator.prepare(told_objective(objective, format, config.drop))
         self.sums = torch.zeros(len(SUMMED), dtype=torch.float64, device=self.device)
         self.bad, self.good = torch.zeros((), device=self.device), torch.zeros((), device=self.device)

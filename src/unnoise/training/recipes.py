@@ -8,7 +8,6 @@ from unnoise.data.base import Format
 from unnoise.kernels.noise import available
 from unnoise.networks.linear_law import can_fit
 from unnoise.networks.presets import planned
-from unnoise.predictions import default_kind
 from unnoise.training.config import RunConfig, TrainConfig
 from unnoise.training.task import Task
 
@@ -51,6 +50,8 @@ def train_defaults(format: Format, rows: int, preset: str, device: torch.device 
 
 def start_for(task: Task, wished: str, rows: int) -> str:
     """A law where the format asks for one, it is quickly fitted, and rows are so few that it helps."""
+    if task.made is not None:
+        return "nothing"
     return wished if wished != "law" or (rows <= MOST_STARTING and can_fit(task.process)) else "nothing"
 
 
@@ -63,23 +64,26 @@ def recipe(
     self_condition: bool = False,
     network: str | None = None,
     network_options: dict[str, Any] | None = None,
+    model: dict[str, Any] | None = None,
     **options: Any,
 ) -> RunConfig:
     """The configuration of a run on this data; options that are None keep the default.
 
     `format` may be the `Task` that the run is given too, so that its process is made once.  `network` is the name of another
-    registered network than the one that suits the process.
+    registered network than the one that suits the process, `model` what is noised in place of the data (`models`).
     """
     preset = preset or preset_for(on)
-    task = format if isinstance(format, Task) else Task.of(format, schedule)
+    task = format if isinstance(format, Task) else Task.of(format, schedule, model)
     more: dict[str, Any] = {**({"self_condition": True} if self_condition else {}), **(network_options or {})}
     if inputs := task.format.inputs():
         more["conditions"] = inputs
     hints = {"rows": rows, **task.format.network_hints()}
-    plan = planned(task.process, preset, network, hints, **more)
-    chosen = {**train_defaults(task.format, rows, preset, on), **{k: v for k, v in options.items() if v is not None}}
+    made = task.made
+    plan = planned(task.process, preset, network, hints, None if made is None else made.network, **more)
+    own = {} if made is None else made.training
+    chosen = {**train_defaults(task.format, rows, preset, on), **own, **{k: v for k, v in options.items() if v is not None}}
     if options.get("steps") is not None or options.get("epochs") is not None:
         chosen["minutes"] = options.get("minutes")
     if "start" not in options:
         chosen["start"] = start_for(task, chosen.get("start", "nothing"), rows)
-    return RunConfig.of(TrainConfig.from_json(chosen), task, plan, default_kind(task.process))
+    return RunConfig.of(TrainConfig.from_json(chosen), task, plan, task.kinds)

@@ -157,7 +157,7 @@ class Run:
     def task(self) -> Task:
         """The format's process under the run's schedule, and the objective's options: made once."""
         if self._task is None:
-            self._task = Task.of(self.format(), self.config.schedule)
+            self._task = Task.of(self.format(), self.config.schedule, self.config.model)
             self._process = self._task.process
             if self.config.process and self._task.words != self.config.process:
                 warnings.warn(
@@ -170,7 +170,7 @@ class Run:
         learns is the denoiser's."""
         task = self.task()
         process, self._process = self._process, None
-        return process or Task.of(task.format, task.schedule).process
+        return process or task.again().process
 
     def objective_options(self) -> dict[str, Any]:
         """The options of an `Objective` that suit the data and the schedule."""
@@ -185,14 +185,14 @@ class Run:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.train.seed)
             try:
-                network = networks.base.build(name, options)
+                network, code = networks.base.build(name, options), self.task().code()
             except (RuntimeError, MemoryError) as error:  # such as a width beyond all memory
                 raise RunError(
                     f"{self.folder}: the network {name} of {options} cannot be built: {line_of(error)}"
                 ) from error
         twice, kinds = bool(options.get("self_condition", False)), kinds_of(self.config.predicts)
         start = None if self.config.law is None else LinearStart(process, LinearLaw.from_json(self.config.law))
-        return Denoiser(network, process, kinds, self_condition=twice, start=start)
+        return Denoiser(network, process, kinds, self_condition=twice, start=start, code=code)
 
     def start_from(self, law: dict[str, Any], write: bool = True) -> None:
         """Keep the law that the network is to start from: of a run that has no state yet."""

@@ -16,13 +16,14 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
+from unnoise.codes import Code
 from unnoise.denoiser import Denoiser
 from unnoise.networks.linear_law import fit_linear_law
 from unnoise.noise import NoiseSource
 from unnoise.objectives import Objective
-from unnoise.processes import Process
 from unnoise.self_conditioning import one_pass
 from unnoise.shapes import Tree
+from unnoise.spaces import Space
 from unnoise.start_up import StartUp
 from unnoise.training import safe_files
 from unnoise.training.data_order import Cursor, InMemory, Order, Source, batches, split
@@ -65,9 +66,9 @@ class Trainer:
         self.accelerator = accelerator_for(c)
         self.device, self.rank = self.accelerator.device, self.accelerator.process_index
         self.alone = self.accelerator.num_processes == 1
-        process = run.task().process
+        process, space = run.task().process, run.task().space
         self.format = run.format()
-        self.source = x0 if isinstance(x0, Source) else InMemory(self._checked(process, x0))
+        self.source = x0 if isinstance(x0, Source) else InMemory(self._checked(space, x0))
         rows, held = split(len(self.source), c.validation, c.seed)
         if c.start == "law" and run.config.law is None and not run.found():
             law = fit_linear_law(process, self._modelled(rows))
@@ -76,12 +77,14 @@ class Trainer:
         self.held = held[NoiseSource(c.seed, held).at("validation").uniform().argsort()[: c.validation_rows]]
         self.order = Order(rows, c.batch_size, c.seed, c.accumulate, self.accelerator.num_processes)
         some = rows[:: -(-len(rows) // MOST_FITTED)]
+        if denoiser.code is not None and not run.found():
+            self._prepare(denoiser.code, rows)
         self.has_law = run.config.law is not None or (not run.found() and _fit_base(denoiser, lambda: self._modelled(some)))
         self.options, self.log_fill = run.objective_options(), self.format.log_fill
         self.bound = Objective(denoiser, **self.options)  # of the held-out rows, and of a schedule that is learned
         self.watch = Watch(told_objective(self.bound, self.format), self.source, rows, self.held, c)
         self.rounds = Rounds(self.bound, rows, self.order.part, c.seed, self.format)
-        self.learner = Learner(denoiser, c, self.accelerator, self.options, self.format)
+        self.learner = Learner(denoiser, c, self.accelerator, self.options, self.format, run.task().made)
         if self.accelerator.is_main_process and not run.found():
             run.keep_conditions(self.source, rows)
         self.step, self.cursor, self.seconds = 0, Cursor(), 0.0
@@ -94,11 +97,20 @@ class Trainer:
         self.panels: Panels | None = None
         self.start_up.mark("build")
 
-    def _checked(self, process: Process, rows: Tree) -> Tree:
+    def _checked(self, space: Space, rows: Tree) -> Tree:
         """The values of data in memory are looked at here, once."""
         x0, condition = self.format.apart(rows)
-        x0 = process.space.check(x0, "x0")
+        x0 = space.check(x0, "x0")
         return rows if self.format.inputs() else x0
+
+    def _prepare(self, code: Code, rows: Tensor) -> None:
+        """What a code settles before the first update, by the rows that are trained on."""
+        c, order = self.config, NoiseSource(self.config.seed, rows).at("prepare").uniform().argsort()
+
+        def some(n: int | None = None) -> Tree:
+            return self._modelled(rows[order[:n]])
+
+        code.prepare(some, 60 * c.minutes if c.minutes is not None else None, self.device, c.seed)
 
     def _modelled(self, rows: Tensor) -> Tree:
         """What is modelled of some rows."""

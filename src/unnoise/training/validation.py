@@ -91,8 +91,10 @@ def validate(
 
 
 def terms_of(bound: Terms, x0: Tree, log_fill: Callable[[Tree], Tensor] | None) -> Float[Tensor, "rows 3"]:
-    """Prior, diffusion and reconstruction of every row, the latter with what is known of the format's fills."""
-    terms = torch.stack([bound.prior, bound.diffusion, bound.reconstruction], -1).double()
+    """Prior, diffusion and reconstruction of every row, the latter with what else the bound has, such as terms of a
+    code, and what is known of the format's fills."""
+    rest = bound.total - bound.prior - bound.diffusion if len(bound.terms) > 3 else bound.reconstruction
+    terms = torch.stack([bound.prior, bound.diffusion, rest], -1).double()
     if log_fill is not None:
         terms[:, 2] += log_fill(x0).to(terms)
     return terms
