@@ -162,7 +162,7 @@ WRONG_PAGES = {
     "a label twice": (ACT, "| `eq:mlm-ELBO` |", "176 lines of 175 labels"),
     "a place in another file": ("`samplers/reveal.py: Reveal`", "`samplers/heun.py: Heun`", "heun.py cites eq:discrete-t"),
     "another twin": ("(= `eq:mlm-ELBO`)", "(= `eq:seq-elbo`)", "stands for eq:seq-elbo"),
-    "no reason": ("nothing solves this equation, points are moved along the flow instead", "later", "for no reason"),
+    "no reason": ("a step in deriving the flow's density; nothing solves this equation", "later", "for no reason"),
     "no place": ("`samplers/reveal.py: Reveal`", "", "has no place"),
     "another number": (" are built, ", " were built, ", "the page says otherwise"),
 }
