@@ -258,11 +258,11 @@ class Denoiser(AnyDenoiser):
 
     def _said(self, x_t: Tree, clock: Tree, seen: Tree, condition: Condition) -> Tree:
         """What the network says, or its features."""
-        told = given(condition)
+        told, shown = given(condition), x_t if self.coded is None else self.coded.seen(x_t)
         if self.passes == 2:
-            first = self.typed(first_pass(self.network, x_t, seen, told), x_t, clock)
+            first = self.typed(first_pass(self.network, shown, seen, told), x_t, clock)
             told = {**told, "previous": first.clean()}
-        return (self.network.features if self._by_features else self.network)(x_t, seen, **told)  # type: ignore[operator]
+        return (self.network.features if self._by_features else self.network)(shown, seen, **told)  # type: ignore[operator]
 
     def _meant(self, output: Tree, x_t: Tree, clock: Tree) -> Prediction:
         if self._by_features:

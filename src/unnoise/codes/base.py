@@ -49,6 +49,10 @@ class Code(nn.Module):
         """p(x | z) at the states where the way back ends; `prediction` is that of the denoiser there, if it is asked."""
         raise self.unanswered("law(z, t, process, prediction)", "the law of data given states")
 
+    def seen(self, z_t: Tree) -> Tree:
+        """What the network is shown of states."""
+        return z_t
+
     def prediction(self, output: AnyState, process: Process, z_t: AnyState, t: Tree) -> Prediction | None:
         """What the network says of states, where the code reads it; None: the denoiser's kind of prediction does."""
         return None

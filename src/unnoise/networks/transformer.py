@@ -3,8 +3,9 @@
 Inputs are `size + extra` tokens, MASK (index `size`) among them; outputs are `size` logits per position, never one for MASK.
 Positions enter by rotation, which knows differences only: then a shifted sequence has shifted logits (up to its ends), as
 suits windows cut anywhere from a long text, but where every token is MASK no position can be told from another.  With
-`numbers` each position is so many numbers in place of a token, such as those of a code.  With
-`length` each position also has a learned vector of its own, as suits sequences that have a beginning.  Before attention each
+`numbers` each position is so many numbers in place of a token, such as those of a code.  With `vectors` it is a token and
+so many numbers beside it, x = {"tokens", "vectors"}, and the time is that of the numbers; with `answers` it also says
+numbers of each position, of the same names.  With `length` each position also has a learned vector of its own, as suits sequences that have a beginning.  Before attention each
 layer sums over `reach` neighbours on either side, which attention would have to learn to find: letters are learned sooner.
 
 `time=False` leaves time out: what is known of masked data does not depend on it.
@@ -22,12 +23,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unnoise.checks import leaf_time
 from unnoise.networks.base import register, require
 from unnoise.networks.blocks import Block, RMSNorm, rotations
 from unnoise.networks.embedding import Modulation, TimeEmbedding, modulate, zeroed
 from unnoise.networks.told import conditions_of, hear, told_embedding
 from unnoise.predictions import LinearHead
-from unnoise.shapes import Float, Int
+from unnoise.shapes import AnyState, Float, Int, Tree
 
 
 @dataclass(kw_only=True)
@@ -35,6 +37,8 @@ class SequenceTransformerConfig:
     size: int  # categories, without MASK
     extra: int = 1  # further tokens of the input, after the categories
     numbers: int = 0  # for each position, in place of a token
+    vectors: int = 0  # numbers of each position beside its token
+    answers: int = 0  # numbers that it says of each position beside the logits
     length: int = 0  # positions with a learned vector each; 0: rotation alone
     width: int = 512
     layers: int = 8
@@ -56,6 +60,10 @@ class SequenceTransformerConfig:
         require(
             not self.numbers or not (self.causal or self.tied),
             "numbers are no tokens: leave out causal and tied",
+        )
+        require(
+            not (self.vectors or self.answers) or not (self.causal or self.numbers),
+            "vectors stand beside tokens, at one noise level: leave out causal and numbers",
         )
         require(not self.causal or self.extra >= 1, "causal = True needs a token to begin with: extra = 1")
 
@@ -84,6 +92,8 @@ class SequenceTransformer(nn.Module):
         self.norm, self.modulation = RMSNorm(width), Modulation(width, width, 2) if timed else None
         self.project = zeroed(nn.Linear(width, width, bias=False)) if config.tied else None
         self.out = None if config.tied else zeroed(nn.Linear(width, config.size))
+        self.beside = nn.Linear(config.vectors, width) if config.vectors else None
+        self.answer = zeroed(nn.Linear(width, config.answers)) if config.answers else None
 
     def _tokens(self, x: Int[Tensor, "batch length"], previous: Tensor | None) -> Float[Tensor, "batch length width"]:
         if self.config.causal:
@@ -104,15 +114,17 @@ class SequenceTransformer(nn.Module):
         return h
 
     def features(
-        self,
-        x: Int[Tensor, "batch *shape"],
-        t: Float[Tensor, "batch"] | None = None,
-        previous: Tensor | None = None,
-        **condition: Any,
+        self, x: Tree, t: AnyState | None = None, previous: AnyState | None = None, **condition: Any
     ) -> Float[Tensor, "batch *shape width"]:
+        vectors = None
+        if self.beside is not None:
+            x, vectors = x["tokens"], x["vectors"]
+            t, previous = leaf_time(t, "vectors"), leaf_time(previous, "tokens")
         shape = x.shape[:-1] if self.config.numbers else x.shape
         flat = x.reshape(len(x), shape[1:].numel(), *x.shape[len(shape) :])
         h = self._tokens(flat, previous if previous is None else previous.reshape(*flat.shape[:2], -1))
+        if self.beside is not None:
+            h = h + self.beside(vectors.to(h.dtype)).reshape(h.shape)
         if self.time is not None and t is None:
             raise ValueError("t is missing: this network is told the time (build it with time=False to leave it out)")
         told, c = hear(self.told, condition, len(x)), None
@@ -134,14 +146,9 @@ class SequenceTransformer(nn.Module):
         """Features to logits: linear, and known to be."""
         return LinearHead(self.embedding.weight[: self.config.size]) if self.out is None else self.out
 
-    def forward(
-        self,
-        x: Int[Tensor, "batch *shape"],
-        t: Float[Tensor, "batch"] | None = None,
-        previous: Tensor | None = None,
-        **condition: Any,
-    ) -> Float[Tensor, "batch *shape size"]:
-        return self.head(self.features(x, t, previous, **condition))
+    def forward(self, x: Tree, t: AnyState | None = None, previous: AnyState | None = None, **condition: Any) -> Tree:
+        h = self.features(x, t, previous, **condition)
+        return self.head(h) if self.answer is None else {"tokens": self.head(h), "vectors": self.answer(h)}
 
     def log_prob(self, x: Int[Tensor, "batch *shape"]) -> Float[Tensor, "batch"]:
         """log p(x) of an autoregressive network."""
