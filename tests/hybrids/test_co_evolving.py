@@ -108,18 +108,6 @@ def test_samples_of_the_exact_model_have_the_law_of_the_data():
     assert distance(wrong) > 0.1
 
 
-def test_neighbours_add_their_vectors():
-    encoder = hybrids.Neighbours(3, 4, reach=2, seed=1)
-    tables = torch.nn.functional.normalize(encoder.tables, dim=-1) * 2
-    x = torch.tensor([[0, 1, 2, 2], [2, 0, 1, 0]])
-    z = encoder(x)
-    for k in range(4):
-        wanted = sum(tables[j + 2][x[:, k + j]] for j in range(-2, 3) if 0 <= k + j < 4) / 5**0.5
-        assert torch.allclose(z[:, k], wanted, atol=1e-6)
-    assert encoder(x[:, :1]).shape == (2, 1, 4)
-    assert not list(encoder.parameters()) and len(list(hybrids.Neighbours(3, 4, learned=True).parameters())) == 1
-
-
 def test_an_encoder_is_held_unless_it_is_learned():
     space, x = un.Finite(3, (4,)), torch.tensor([[0, 1, 2, 2]])
     held = torch.nn.Sequential(torch.nn.Embedding(3, 2), torch.nn.Dropout(0.9))
@@ -129,7 +117,7 @@ def test_an_encoder_is_held_unless_it_is_learned():
     learned = hybrids.CoEvolving(space, hybrids.Neighbours(3, 2, learned=True).double(), 2, learned=True)
     network = Wrong(learned, spread=0.1, answers=True)
     un.Objective(un.Denoiser(network, hybrids.beside(space, 2), code=learned))(x).loss.sum().backward()
-    assert float(learned.encoder.tables.grad.abs().sum()) > 0
+    assert float(learned.encoder.raw.grad.abs().sum()) > 0
 
 
 def test_an_encoder_that_does_not_fit_is_named():
@@ -143,5 +131,3 @@ def test_an_encoder_that_does_not_fit_is_named():
         asked(lambda x: x.double())
     with pytest.raises(ValueError, match="vectors.*(nan|finite)"):
         asked(lambda x: swapped(x) * float("nan"))
-    with pytest.raises(ValueError, match="reach = -1"):
-        hybrids.Neighbours(3, 4, reach=-1)

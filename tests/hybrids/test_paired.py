@@ -194,15 +194,6 @@ def test_samples_of_the_exact_model_have_the_law_of_the_data(sampler, steps):
     assert float((share - q).abs().sum() / 2) < 0.025
 
 
-def test_hard_vectors_are_a_model_too():
-    code, process = paired(2, 1, cutoff=1e-2)
-    denoiser = model(KnownPaired(code, process, torch.tensor([0.3, 0.7]).double()), code, process)
-    soft, hard = (float((-bound(one, code.space.states()).total).exp().sum()) for one in (denoiser, hybrids.Hardened(denoiser)))
-    assert soft == pytest.approx(1, abs=1e-6) and 0.1 < hard < 0.99
-    with pytest.raises(TypeError, match=r"hybrids\.Paired"):
-        hybrids.Hardened(un.Denoiser(torch.nn.Identity(), un.Gaussian((2,))))
-
-
 def test_learned_vectors_have_gradients_and_one_length():
     space = un.Finite(3, (2,))
     code = hybrids.Paired.learned(space, 2, seed=0, cutoff=1e-2).double()

@@ -1,7 +1,9 @@
 """Hybrids: categories and numbers that are noised together, as one model of the categories."""
 
 from unnoise.hybrids.beside import Beside, beside
-from unnoise.hybrids.co_evolving import CoEvolving, Neighbours
-from unnoise.hybrids.paired import Hardened, Paired
+from unnoise.hybrids.blended import Blended, Neighbours
+from unnoise.hybrids.co_evolving import CoEvolving
+from unnoise.hybrids.hardened import Hardened
+from unnoise.hybrids.paired import Paired
 
-__all__ = ["Beside", "CoEvolving", "Hardened", "Neighbours", "Paired", "beside"]
+__all__ = ["Beside", "Blended", "CoEvolving", "Hardened", "Neighbours", "Paired", "beside"]

@@ -14,19 +14,18 @@ p(x^k | x_t, z_t), and for the vectors a prediction of numbers, a velocity unles
 rate of an inexact velocity grows like 1/t, so the bound grows like the logarithm of the cut-off, and a larger one, where few
 tokens are masked still and are read off, is cheaper: 0.01 unless told.
 
-`Neighbours` is an encoder that needs no training: every token adds a vector of its own to those of its neighbours.
+Of an encoder that adds vectors of neighbours more is known: `blended`.
 """
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unnoise.hybrids.beside import TOKENS, VECTORS, Beside
 from unnoise.predictions import Kinds, Posterior, Velocity
-from unnoise.shapes import Float, Int, Tree
+from unnoise.shapes import Float, Tree
 from unnoise.spaces import Finite
 
 CUTOFF = 0.01
@@ -65,7 +64,9 @@ class CoEvolving(Beside):
         wanted = (*x.shape, self.width)
         if not isinstance(z, Tensor) or tuple(z.shape) != wanted:
             what = f"shape {tuple(z.shape)}" if isinstance(z, Tensor) else f"a {type(z).__name__}"
-            raise ValueError(f"the encoder returned {what}; of these tokens it must return {wanted}, the vectors beside them")
+            raise ValueError(
+                f"the encoder returned {what}; of these tokens it must return {wanted}, the vectors beside them"
+            )
         return z if self.learned else z.detach()
 
     def known(self, x: Tree, fixed: Tree) -> tuple[Tree, Tree]:
@@ -75,32 +76,3 @@ class CoEvolving(Beside):
 
     def extra_repr(self) -> str:
         return f"{self.space} with {self.width} numbers each{', learned' if self.learned else ''}"
-
-
-class Neighbours(nn.Module):
-    """z_0^k = sum_j e_j(x^{k+j})/sqrt(2 reach + 1) for j = -reach ... reach, each e_j a table of its own with vectors of
-    length sqrt(width); beyond the ends there is nothing.  The tables are drawn by the seed, and learned only if wanted."""
-
-    tables: Tensor
-
-    def __init__(self, size: int, width: int, reach: int = 1, learned: bool = False, seed: int = 0):
-        super().__init__()
-        if reach < 0:
-            raise ValueError(f"reach = {reach}: neighbours on either side are counted from 0")
-        self.reach, self.learned = reach, learned
-        drawn = torch.randn(2 * reach + 1, size, width, generator=torch.Generator().manual_seed(seed))
-        if learned:
-            self.tables = nn.Parameter(drawn)
-        else:
-            self.register_buffer("tables", drawn)
-
-    def forward(self, x: Int[Tensor, "batch *shape"]) -> Float[Tensor, "batch *shape D"]:
-        tables = F.normalize(self.tables, dim=-1) * self.tables.shape[-1] ** 0.5
-        reach, flat = self.reach, x.flatten(1)
-        z: Any = 0.0
-        for j, table in zip(range(-reach, reach + 1), tables, strict=True):
-            own = F.embedding(flat, table)  # of position k + j, to be added at k
-            lost = min(abs(j), flat.shape[1])
-            own = own[:, lost:] if j > 0 else own[:, : flat.shape[1] - lost]
-            z = z + F.pad(own, (0, 0, 0, lost) if j > 0 else (0, 0, lost, 0))
-        return (z / (2 * reach + 1) ** 0.5).reshape(*x.shape, -1)

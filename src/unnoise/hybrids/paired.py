@@ -15,8 +15,7 @@ logits l, from all else, and
     p(x^k = v | x_t, z_t)  prop. to  exp(l_v) N(z_t^k; a_t e(v), s_t^2 I),       E[z_0^k | x_t, z_t] = sum_v p(v) e(v):
 
 both leaves are exact where the logits are, and the posterior is sharp wherever the noise is small, so that the bound has a
-limit as the cut-off goes to 0.  That mean (soft) makes the rate smallest.  `Hardened` puts e(argmax p) in its place, which is
-a model too, with a bound of its own that is never below by much and mostly above: a choice for sampling.
+limit as the cut-off goes to 0.  That mean (soft) makes the rate smallest; for a hard choice see `hardened`.
 
 `everywhere=True` shows the network the vectors of revealed positions too.  They are redundant, and the bound stays a bound.
 """
@@ -29,9 +28,8 @@ from torch import Tensor
 
 from unnoise.checks import leaf_time
 from unnoise.codes import Codebook, bits, embeddings, one_hot
-from unnoise.denoiser import AnyDenoiser
 from unnoise.hybrids.beside import TOKENS, VECTORS, Beside
-from unnoise.predictions import Clean, FinitePrediction, Posterior, Prediction, ProductPrediction
+from unnoise.predictions import Clean, Posterior, Prediction, ProductPrediction
 from unnoise.processes import Masking, Process
 from unnoise.shapes import AnyState, Float, Tree
 from unnoise.spaces import Finite
@@ -98,32 +96,9 @@ class Paired(Beside):
         known = F.embedding(torch.where(masked, 0, x), table)
         return torch.where(masked.unsqueeze(-1), p @ table, known)
 
-    def hardened(self, tokens: FinitePrediction) -> Float[Tensor, "batch *shape D"]:
-        """The vector of the likeliest token."""
-        best = tokens.process.carry_over(tokens.x_t, cast(Posterior, tokens).logits).argmax(-1)
-        return F.embedding(best, self.table.vectors)
-
     def known(self, x: Tree, fixed: Tree) -> tuple[Tree, Tree]:
         z = self.vectors_of(cast(Tensor, x))
         return {TOKENS: x, VECTORS: z}, {TOKENS: fixed, VECTORS: cast(Tensor, fixed).unsqueeze(-1).expand_as(z)}
 
     def extra_repr(self) -> str:
         return "vectors seen everywhere" if self.everywhere else ""
-
-
-class Hardened(AnyDenoiser):
-    """A paired denoiser whose vectors are aimed at those of the likeliest tokens, not at their mean."""
-
-    def __init__(self, denoiser: AnyDenoiser):
-        super().__init__()
-        if not isinstance(denoiser.code, Paired):
-            raise TypeError(
-                f"the code is {denoiser.code!r}: a hard choice of vectors needs one for each token, as hybrids.Paired has"
-            )
-        self.inner, self.process = denoiser, denoiser.process
-
-    def forward(self, x_t: AnyState, t: AnyState, /, **condition: object) -> Prediction:
-        prediction = cast(ProductPrediction, self.inner(x_t, t, **condition))
-        tokens, vectors = prediction.leaves[TOKENS], cast(Clean, prediction.leaves[VECTORS])
-        hard = cast(Paired, self.code).hardened(cast(FinitePrediction, tokens))
-        return prediction.with_value({VECTORS: hard.to(vectors.value.dtype)})

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from unnoise.codes import Code
-from unnoise.hybrids import CoEvolving, Neighbours, Paired, beside
+from unnoise.hybrids import Beside, Blended, Paired, beside
 from unnoise.objectives import MixedTimes
 from unnoise.processes import Process
 from unnoise.training.models import Modelled, register_model
@@ -17,14 +16,17 @@ TABLES: dict[str, Callable[..., Paired]] = {
 }
 
 
-def modelled_beside(code: Callable[[], Code], width: int, answers: int, hints: dict[str, Any], options: Any) -> Modelled:
-    """The model of a code with so many numbers beside each token, of which the network says so many."""
-    space: Any = code().space
+def modelled_beside(code: Callable[[], Beside], width: int, hints: dict[str, Any]) -> Modelled:
+    """The model of a code with so many numbers beside each token, of which the network says logits alone."""
+    space = code().space
     length = 0 if hints.get("windows") else space.dimension
-    needed = {"size": space.size, "extra": 1, "vectors": width, "answers": answers, "length": length, "time": True}
-    network = ("SequenceTransformer", needed)
+    needed = {"size": space.size, "extra": 1, "vectors": width, "length": length, "time": True}
     return Modelled(
-        process=beside(space, width), code=code, network=network, options=options, training={"observed": 0.0}
+        process=beside(space, width),
+        code=code,
+        network=("SequenceTransformer", needed),
+        options={"times": MixedTimes(power=1.0)},  # what is revealed has no rate, so that hardly any of it is near t = 0
+        training={"observed": 0.0},
     )
 
 
@@ -38,7 +40,7 @@ def _(process: Process, hints: dict[str, Any], width: int = 16, table: str = "le
     def code() -> Paired:
         return TABLES[table](space, width)
 
-    return modelled_beside(code, code().width, 0, hints, {"times": MixedTimes(power=1.0)})  # nothing of it grows like 1/t
+    return modelled_beside(code, code().width, hints)
 
 
 @register_model("ccdd")
@@ -53,8 +55,7 @@ def _(
     """Masked categories beside vectors that each neighbour within reach adds to."""
     space = categories(process, "ccdd")
 
-    def code() -> CoEvolving:
-        encoder = Neighbours(space.size, width, reach, learned)
-        return CoEvolving(space, encoder, width, learned, cutoff=cutoff)
+    def code() -> Blended:
+        return Blended(space, width, reach, learned, cutoff)
 
-    return modelled_beside(code, width, width, hints, {})
+    return modelled_beside(code, width, hints)
