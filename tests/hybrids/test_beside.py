@@ -42,7 +42,7 @@ def test_without_vectors_it_is_the_network_that_it_was():
 
 def test_it_serves_every_code():
     x, space = torch.tensor([[0, 2, 1, 1], [2, 2, 0, 1]]), un.Finite(3, (4,))
-    told = hybrids.CoEvolving(space, hybrids.Neighbours(3, 2), 2)
+    told = hybrids.CoEvolving(space, hybrids.Blend(3, 2), 2)
     for code, answers in ((hybrids.Paired.learned(space, 2), 0), (hybrids.Blended(space, 2), 0), (told, 2)):
         denoiser = un.Denoiser(transformer(answers=answers), hybrids.beside(space, 2), code=code)
         terms = un.bound(denoiser, x, seed=0)

@@ -16,7 +16,7 @@ def code_of(size, length, width=1, reach=1, cutoff=1e-2, **options):
 
 
 def test_neighbours_add_their_vectors():
-    encoder = hybrids.Neighbours(3, 4, reach=2, seed=1)
+    encoder = hybrids.Blend(3, 4, reach=2, seed=1)
     tables = torch.nn.functional.normalize(encoder.raw, dim=-1) * 2
     x = torch.tensor([[0, 1, 2, 2], [2, 0, 1, 0]])
     z = encoder(x)
@@ -24,7 +24,7 @@ def test_neighbours_add_their_vectors():
         wanted = sum(tables[j + 2][x[:, k + j]] for j in range(-2, 3) if 0 <= k + j < 4) / 5**0.5
         assert torch.allclose(z[:, k], wanted, atol=1e-6)
     assert encoder(x[:, :1]).shape == (2, 1, 4)
-    assert not list(encoder.parameters()) and len(list(hybrids.Neighbours(3, 4, learned=True).parameters())) == 1
+    assert not list(encoder.parameters()) and len(list(hybrids.Blend(3, 4, learned=True).parameters())) == 1
 
 
 def said(code, process, tokens, z, t):
@@ -116,4 +116,4 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="it returns logits"):
         un.bound(un.Denoiser(Wrong(code, answers=True), process, code=code), torch.zeros(1, 2, dtype=torch.int64))
     with pytest.raises(ValueError, match="reach = -1"):
-        hybrids.Neighbours(3, 4, reach=-1)
+        hybrids.Blend(3, 4, reach=-1)

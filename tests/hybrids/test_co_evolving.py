@@ -114,7 +114,7 @@ def test_an_encoder_is_held_unless_it_is_learned():
     code = hybrids.CoEvolving(space, held, 2).train()
     assert torch.equal(code.vectors_of(x), held[0].weight[x].detach())
     assert not code.vectors_of(x).requires_grad and not any(p.requires_grad for p in code.parameters())
-    learned = hybrids.CoEvolving(space, hybrids.Neighbours(3, 2, learned=True).double(), 2, learned=True)
+    learned = hybrids.CoEvolving(space, hybrids.Blend(3, 2, learned=True).double(), 2, learned=True)
     network = Wrong(learned, spread=0.1, answers=True)
     un.Objective(un.Denoiser(network, hybrids.beside(space, 2), code=learned))(x).loss.sum().backward()
     assert float(learned.encoder.raw.grad.abs().sum()) > 0

@@ -1,4 +1,4 @@
-"""Paired tokens: the whole sum is a bound and the tokens' part is none, exact logits give the entropy, samples have the law."""
+"""Paired tokens: the whole sum is a bound and the tokens' part is none; exact logits give the entropy; what samples are."""
 
 from math import log, sqrt
 
@@ -185,8 +185,8 @@ def test_samples_have_the_law_of_the_model(request):
     "sampler, steps", [pytest.param(Ancestral(), 64, marks=pytest.mark.conformance), (OneByOne(Ancestral()), 24)]
 )
 def test_samples_of_the_exact_model_have_the_law_of_the_data(sampler, steps):
-    """Two tokens that depend on each other: 10,000 draws, total variation below 0.025 (by chance alone less than once in 1e6;
-    that of independent tokens is 0.2)."""
+    """Two tokens that depend on each other: 10,000 draws, total variation below 0.025 (by chance alone less than once in
+    1e6; that of independent tokens is 0.2)."""
     code, process = paired(2, 2, cutoff=1e-2)
     q = torch.tensor([0.4, 0.1, 0.2, 0.3], dtype=torch.float64)
     x, _ = un.sample(model(KnownPaired(code, process, q), code, process), n=10_000, steps=steps, sampler=sampler, seed=0)

@@ -1,15 +1,15 @@
 """Tokens and vectors beside them, noised together: a model of the tokens.
 
-Data x are categories.  The states are (x_t, z_t): x_t is x under masking, and z_t = a_t z_0 + s_t eps are vectors that stand
-beside it, z_0 = e(x) a function of x.  Given x the two are noised independently, so the process is a product, and one network
-sees both.  Let Q be the law of paths (x_t, z_t) from t = 1 to the cut-off given x, P that of the model: it starts from the
+Data x are categories.  The states are (x_t, z_t): x_t is x under masking, and z_t = a_t z_0 + s_t eps are vectors beside it,
+z_0 = e(x) a function of x.  Given x the two are noised independently, so the process is a product, and one network sees
+both.  Let Q be the law of paths (x_t, z_t) from t = 1 to the cut-off given x, P that of the model: it starts from the
 prior, follows its reverse generators, and ends by drawing x from p(x | x_eps, z_eps).  Since p(x) = E_P p(x | x_eps, z_eps),
 
     -log p(x)  <=  KL(Q || P) + E_Q[-log p(x | x_eps, z_eps)]
                =   KL(q(x_1 | x) || p_1) + KL(q(z_1 | z_0) || p_1)                 both priors
                    + int_eps^1 [cross-entropy of masked tokens + rate of the vectors] dt
                    + E_Q[-log p(x | x_eps, z_eps)]                                what is still masked, read off
-                                                                       (eq:ELBO-generator-Dynkin, eq:generator-dimensional-sum)
+                                                                     (eq:ELBO-generator-Dynkin, eq:generator-dimensional-sum)
 
 The vectors have no term of reconstruction, and z_0 needs no density and e no entropy: the model ends at (x_eps, z_eps), of
 which only x is drawn, and what is forgotten only lowers a divergence (data processing).  Were z_0 kept as data, the bound
@@ -21,8 +21,8 @@ P it is drawn from what the network knows.  The difference of the two is KL(q(z_
     rate  =  -SNR'/2 |z_0 - E_model[z_0 | x_t, z_t]|^2        (of every position whose z the model does not know exactly)
 
 One token, exact posteriors, tokens masked at an even pace: their term is int H(x | z_t) dt = H(x) - int I(x; z_t) dt, below
-the entropy; the vectors' rate while masked is int t (-dI/dt) dt = int I dt - I(x; z_1) by the I-MMSE identity; and the prior of
-z is I(x; z_1) on average, and more where p_1 is not the law of z_1.  The sum is H(x), and the first term alone no bound.
+the entropy; the vectors' rate while masked is int t (-dI/dt) dt = int I dt - I(x; z_1) by the I-MMSE identity; and the prior
+of z is I(x; z_1) on average, and more where p_1 is not the law of z_1.  The sum is H(x), and the first term alone no bound.
 """
 
 from abc import abstractmethod

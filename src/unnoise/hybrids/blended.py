@@ -3,8 +3,8 @@
     z_0^i = sum_j e_j(x^{i+j})/sqrt(n),      j = -reach ... reach,  n = 2 reach + 1,  each e_j a table with vectors of
                                              length sqrt(D); beyond the ends there is nothing
 
-It is an encoder of `co_evolving`, under the same bound: a revealed token's vector tells of its masked neighbours.  Since it is
-linear in the tokens, its posterior mean is one of their marginals, and the network has no numbers to say:
+It is an encoder of `co_evolving`, under the same bound: a revealed token's vector tells of its masked neighbours.  Since it
+is linear in the tokens, its posterior mean is one of their marginals, and the network has no numbers to say:
 
     E[z_0^i | x_t, z_t] = sum_j sum_v p(x^{i+j} = v | x_t, z_t) e_j(v)/sqrt(n),
 
@@ -16,7 +16,8 @@ masked.  For z_t^i with i = k - j, less what revealed tokens add,
 The others are taken for normal, with the mean m_j of their table and its variance v_j per number, which are added to the
 mean and to s_t^2.  The evidence of the 2 reach + 1 vectors adds to the network's logits:
 
-    log p(x^k = v | x_t, z_t)  =  l_v + sum_j log N(r_{k-j}; a_t [e_j(v) + others' m]/sqrt(n), s_t^2 + a_t^2 (others' v)/n) + const.
+    log p(x^k = v | x_t, z_t)  =  l_v + const
+                                      + sum_j log N(r_{k-j}; a_t [e_j(v) + others' m]/sqrt(n), s_t^2 + a_t^2 (others' v)/n).
 
 Where two masked tokens share a vector this is a guess, and the network, which sees all of it, makes up the difference; the
 bound is one in any case.  At little noise masked tokens stand alone, p is sharp, and where a token is not yet known the rate
@@ -48,7 +49,7 @@ def shifted(value: Tensor, j: int) -> Tensor:
     return F.pad(kept, (*[0, 0] * (value.ndim - 2), *sides))
 
 
-class Neighbours(nn.Module):
+class Blend(nn.Module):
     """The encoder, x [batch, *shape] -> z_0 [batch, *shape, width]; tables are drawn by the seed, and learned if wanted."""
 
     raw: Tensor
@@ -72,7 +73,7 @@ class Neighbours(nn.Module):
     def offsets(self) -> range:
         return range(-self.reach, self.reach + 1)
 
-    def blend(self, parts: Sequence[Float[Tensor, "batch length D"]]) -> Float[Tensor, "batch length D"]:
+    def added(self, parts: Sequence[Float[Tensor, "batch length D"]]) -> Float[Tensor, "batch length D"]:
         """The sum of what each token adds to its neighbours, by offset."""
         z: Any = 0.0
         for j, part in zip(self.offsets, parts, strict=True):
@@ -81,7 +82,7 @@ class Neighbours(nn.Module):
 
     def forward(self, x: Int[Tensor, "batch *shape"]) -> Float[Tensor, "batch *shape D"]:
         flat = x.flatten(1)
-        return self.blend([F.embedding(flat, table) for table in self.tables]).reshape(*x.shape, -1)
+        return self.added([F.embedding(flat, table) for table in self.tables]).reshape(*x.shape, -1)
 
     def evidence(
         self,
@@ -97,7 +98,7 @@ class Neighbours(nn.Module):
         means, wide = tables.mean(1), tables.shape[-1]
         variances = (tables.square().sum(-1).mean(1) - means.square().sum(-1)) / wide
         said = [torch.where(hidden, mean, F.embedding(index, table)) for mean, table in zip(means, tables, strict=True)]
-        rest = z - alpha * self.count**0.5 * self.blend(said)
+        rest = z - alpha * self.count**0.5 * self.added(said)
         pairs = zip(self.offsets, variances, strict=True)
         unknown: Any = sum(variance * shifted(hidden.to(z.dtype), j) for j, variance in pairs)
         found: Any = 0.0
@@ -110,7 +111,7 @@ class Neighbours(nn.Module):
 
 
 class Blended(Beside):
-    """Tokens beside the vectors of `Neighbours`; the network says logits alone."""
+    """Tokens beside the vectors of `Blend`; the network says logits alone."""
 
     predicts = {TOKENS: Posterior, VECTORS: Clean}
 
@@ -125,7 +126,7 @@ class Blended(Beside):
     ):
         super().__init__()
         self.space, self.width, self.cutoff = space, width, cutoff
-        self.encoder = Neighbours(space.size, width, reach, learned, seed)
+        self.encoder = Blend(space.size, width, reach, learned, seed)
 
     def vectors_of(self, x: Tensor) -> Float[Tensor, "batch *shape D"]:
         return self.encoder(x)
@@ -159,7 +160,7 @@ class Blended(Beside):
         flat, hidden, tables = torch.where(masked, 0, x.flatten(1)), masked.unsqueeze(-1), self.encoder.tables
         probs = p.flatten(1, -2).to(tables.dtype)  # that of z_0, so that the two are rounded alike
         parts = [torch.where(hidden, probs @ table, F.embedding(flat, table)) for table in tables]
-        return self.encoder.blend(parts).reshape(*x.shape, -1)
+        return self.encoder.added(parts).reshape(*x.shape, -1)
 
     def known(self, x: Tree, fixed: Tree) -> tuple[Tree, Tree]:
         """Tokens alone: their vectors depend on those that are not known."""

@@ -64,9 +64,7 @@ class CoEvolving(Beside):
         wanted = (*x.shape, self.width)
         if not isinstance(z, Tensor) or tuple(z.shape) != wanted:
             what = f"shape {tuple(z.shape)}" if isinstance(z, Tensor) else f"a {type(z).__name__}"
-            raise ValueError(
-                f"the encoder returned {what}; of these tokens it must return {wanted}, the vectors beside them"
-            )
+            raise ValueError(f"the encoder returned {what}; of these tokens it must return {wanted}, their vectors")
         return z if self.learned else z.detach()
 
     def known(self, x: Tree, fixed: Tree) -> tuple[Tree, Tree]:

@@ -1,13 +1,13 @@
 """Masked tokens that carry a vector of their own: continuously augmented discrete diffusion.
 
-Each token has a vector in a table, z_0^k = e(x^k), fixed or learned.  While x^k is masked, z_t^k = a_t e(x^k) + s_t eps tells
-of it: the state of a position is its token, or (MASK, z_t^k).  Once x^k is revealed z^k tells nothing more, of this position
-or of any other, and is thrown away.
+Each token has a vector in a table, z_0^k = e(x^k), fixed or learned.  While x^k is masked, z_t^k = a_t e(x^k) + s_t eps
+tells of it: the state of a position is its token, or (MASK, z_t^k).  Once x^k is revealed z^k tells nothing more, of this
+position or of any other, and is thrown away.
 
-That is the product process of `beside`, with z^k noised on beside the revealed token where nobody looks at it.  For there the
-model knows z_0^k = e(x^k) itself: its reverse is the true one, with the rate 0, and the network is not shown it (`seen`).  So
-the bound is the sum over positions that are still masked, of cross-entropy and rate, without a weight of ours, and dropping
-the vectors of revealed positions alters neither it nor what is sampled.
+That is the product process of `beside`, with z^k noised on beside the revealed token where nobody looks at it.  For there
+the model knows z_0^k = e(x^k) itself: its reverse is the true one, with the rate 0, and the network is not shown it
+(`seen`).  So the bound is the sum over positions that are still masked, of cross-entropy and rate, without a weight of ours,
+and dropping the vectors of revealed positions alters neither it nor what is sampled.
 
 Of a masked position the vector's own evidence is known in closed form (`codes.codebook`).  The network says leave-one-out
 logits l, from all else, and
@@ -70,8 +70,8 @@ class Paired(Beside):
         """Vectors beside MASK, and 0 beside a token."""
         if self.everywhere:
             return z_t
-        masked = z_t[TOKENS] == self.space.size
-        return {TOKENS: z_t[TOKENS], VECTORS: torch.where(masked.unsqueeze(-1), z_t[VECTORS], 0.0)}
+        x, z = (cast(dict[str, Tensor], z_t)[name] for name in (TOKENS, VECTORS))
+        return {TOKENS: x, VECTORS: torch.where((x == self.space.size).unsqueeze(-1), z, 0.0)}
 
     def prediction(self, output: AnyState, process: Process, z_t: AnyState, t: Tree) -> ProductPrediction:
         tokens, vectors = process.leaves[TOKENS], process.leaves[VECTORS]

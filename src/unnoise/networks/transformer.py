@@ -5,7 +5,8 @@ Positions enter by rotation, which knows differences only: then a shifted sequen
 suits windows cut anywhere from a long text, but where every token is MASK no position can be told from another.  With
 `numbers` each position is so many numbers in place of a token, such as those of a code.  With `vectors` it is a token and
 so many numbers beside it, x = {"tokens", "vectors"}, and the time is that of the numbers; with `answers` it also says
-numbers of each position, of the same names.  With `length` each position also has a learned vector of its own, as suits sequences that have a beginning.  Before attention each
+numbers of each position, of the same names.  With
+`length` each position also has a learned vector of its own, as suits sequences that have a beginning.  Before attention each
 layer sums over `reach` neighbours on either side, which attention would have to learn to find: letters are learned sooner.
 
 `time=False` leaves time out: what is known of masked data does not depend on it.
@@ -114,9 +115,9 @@ class SequenceTransformer(nn.Module):
         return h
 
     def features(
-        self, x: Tree, t: AnyState | None = None, previous: AnyState | None = None, **condition: Any
+        self, x: AnyState, t: AnyState | None = None, previous: AnyState | None = None, **condition: Any
     ) -> Float[Tensor, "batch *shape width"]:
-        vectors = None
+        vectors: AnyState = None
         if self.beside is not None:
             x, vectors = x["tokens"], x["vectors"]
             t, previous = leaf_time(t, "vectors"), leaf_time(previous, "tokens")
@@ -146,7 +147,7 @@ class SequenceTransformer(nn.Module):
         """Features to logits: linear, and known to be."""
         return LinearHead(self.embedding.weight[: self.config.size]) if self.out is None else self.out
 
-    def forward(self, x: Tree, t: AnyState | None = None, previous: AnyState | None = None, **condition: Any) -> Tree:
+    def forward(self, x: AnyState, t: AnyState | None = None, previous: AnyState | None = None, **condition: Any) -> Tree:
         h = self.features(x, t, previous, **condition)
         return self.head(h) if self.answer is None else {"tokens": self.head(h), "vectors": self.answer(h)}
 
