@@ -82,8 +82,8 @@ def test_the_bound_of_a_wrong_network_is_a_bound(kind):
 
 @pytest.mark.conformance
 def test_the_bound_of_a_wrong_network_is_a_bound_for_two_tokens():
-    code = together(swapped, 0.1)
-    denoiser, wrong = known(code, law(2, 2)), Wrong(code, spread=0.3, answers=True)
+    code = together(swapped, 0.2)
+    denoiser, wrong = known(code, law(2, 2)), Wrong(code, spread=0.1, answers=True)
 
     def off(module, given, said):
         return {name: part + wrong(*given)[name] for name, part in said.items()}
