@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from unnoise import (
         generators,
         guidance,
+        hybrids,
         likelihoods,
         objectives,
         oracles,
@@ -140,6 +141,7 @@ MODULES = (
         "extensions",
         "generators",
         "guidance",
+        "hybrids",
         "laws",
     ),
     *(
@@ -300,6 +302,7 @@ __all__ = [
     "fit_variance",
     "generators",
     "guidance",
+    "hybrids",
     "likelihood",
     "likelihoods",
     "load",
