@@ -15,9 +15,9 @@ Let M be the largest of the other K - 1, whose density is (K - 1) phi(z) Phi(z)^
 
 All three are means of positive numbers, so that T keeps its digits at small mu, 1 - T at large mu, and their slope
 everywhere, which the difference K P - 1 of the definition does not.  The law of M does not depend on mu: its nodes and
-weights are found once for each K, by Gauss-Legendre rules on [low, m + 3] and on pieces of eight from there on, m being the
-mode of M and low where its density is e^-46 of that at m.  As functions of z the integrands are log-concave with a curvature
-of -1 or more, so no mass is left out, up to mu = 52, where 1 - T ends in float64.
+weights are found once for each K, by Gauss-Legendre rules on [low, m + 3] and on pieces of eight from there on, m being
+the mode of M and low where its density is e^-46 of that at m.  As functions of z the integrands are log-concave with a
+curvature of -1 or more, so no mass is left out, up to mu = 52, where 1 - T ends in float64.
 
 The difference of two values of Phi is taken in the tail where both are small; where b - a < 1/100 it is the midpoint rule
 with the next two terms, (b - a) phi(h) [1 + r^2 (h^2 - 1)/6 + r^4 (h^4 - 6 h^2 + 3)/120] with h = M - (a + b)/2 and

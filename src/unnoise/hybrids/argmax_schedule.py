@@ -7,9 +7,9 @@ With w_t = a_t e_x + s_t eps under any schedule (a, s) of numbers, the argmax ha
 (`argmax_law` has T).  What is lost in a step is T(mu_s) - T(mu_t), a sum of positive terms.  As for other schedules of
 categories sigma = 1 - alpha, so that log_snr = 2 log alpha/(1 - alpha).
 
-Unless told the path is variance preserving with log-SNR linear in t, from where 1 - alpha = 1e-5 to where alpha = 1e-3: what
-is left at either end is counted by the bound's prior and reconstruction terms.  Paths without noise at t = 0
-or without signal at t = 1, such as `Linear`, have alpha = 1 or 0 there exactly; but alpha is 1 wherever 1 - T is less than
+Unless told the path is variance preserving with log-SNR linear in t, from where 1 - alpha = 1e-5 to where alpha = 1e-3:
+what is left at either end is counted by the bound's prior and reconstruction terms.  Paths without noise at t = 0 or
+without signal at t = 1, such as `Linear`, have alpha = 1 or 0 there exactly; but alpha is 1 wherever 1 - T is less than
 float64 holds, mu > 52.
 
 The argmax of the path itself is another process: see `docs/duo.md`.

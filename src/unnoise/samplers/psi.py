@@ -22,8 +22,8 @@ Under masking 1/r = min(beta_t, alpha_s) and l = 0, so that kappa goes from 1 - 
 
 What is it?  kappa = 1 is `Ancestral`.  Under masking a clean coordinate is masked with probability (1 - kappa) beta_s =
 sigma, so that `Remasking` by the same sigma is the same kernel, and `CategoricalDDIM(eta)` that of kappa = 1 - eta.
-Confidence chooses which coordinates are masked, and is none.  Under uniform noise DDIM is another family, and the same at one point
-alone, where both forget x_t.
+Confidence chooses which coordinates are masked, and is none.  Under uniform noise DDIM is another family, and the same at
+one point alone, where both forget x_t.
 
 In law.  Exact for one coordinate.  For several kappa = 1 is of order 1; with any other constant, and with max-rescale, a
 share is drawn anew in every step, however short: no order.
