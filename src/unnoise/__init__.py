@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         codes,
         generators,
         guidance,
+        hybrids,
         likelihoods,
         objectives,
         oracles,
@@ -142,6 +143,7 @@ MODULES = (
         "extensions",
         "generators",
         "guidance",
+        "hybrids",
         "laws",
     ),
     *(
@@ -303,6 +305,7 @@ __all__ = [
     "fit_variance",
     "generators",
     "guidance",
+    "hybrids",
     "likelihood",
     "likelihoods",
     "load",
