@@ -1,4 +1,4 @@
-"""Fresh draws of the prior, run backwards by the exact score, are the data again: on the torus, S1, S2 and SO(3)."""
+"""Fresh draws of the prior, run backwards by the exact score, are the data again: on the torus, S1, S2, S3 and SO(3)."""
 
 import pytest
 import torch
@@ -38,10 +38,12 @@ class TabulatedGlobe(SphereLaw):
 
 
 PROCESSES = {"torus": un.WrappedNormal((2,)), "S1": un.SphereHeat(1), "S2": un.SphereHeat(2), "SO3": un.RotationHeat()}
+PROCESSES["S3"] = un.SphereHeat(3)
 LAWS = {"S2": TabulatedGlobe}
 TRAPEZOID = (FromGenerator(0.5), 64)  # 128 calls, as Euler's steps below take
 METHODS = {"torus": TRAPEZOID, "S1": (FromGenerator(), 128), "S2": (FromGenerator(), 128), "SO3": (FromGenerator(), 128)}
-BIAS = {"torus": 0.002, "S1": 0.01, "S2": 0.01, "SO3": 0.006}  # of a mean, by steps; 0.01 on the torus in 128 of Euler's
+METHODS["S3"] = METHODS["SO3"]
+BIAS = {"torus": 0.002, "S1": 0.01, "S2": 0.01, "S3": 0.006, "SO3": 0.006}  # of a mean, by steps; 0.01 on the torus in 128 of Euler's
 
 
 def peaks(name):
@@ -55,7 +57,7 @@ def oracle(name, process=None):
 
 def waves(name, x, p):
     """(rate, values) of waves around p, |value| <= 1, which heat makes fade by e^{-rate v}: on the torus along a direction,
-    on S1 and S2 of x . p, on SO(3) the characters of p^T x."""
+    on spheres of x . p, on SO(3) the characters of p^T x."""
     for k in ORDERS:
         if name == "torus":
             n = torch.tensor([[k, 0], [0, k], [k, -k]]).double()
@@ -69,6 +71,8 @@ def waves(name, x, p):
             c = (x * p).sum(-1).clamp(-1, 1)
             if name == "S1":
                 yield k * k / 2, torch.cos(k * torch.acos(c))
+            elif name == "S3":
+                yield k * (k + 2) / 2, [c, (4 * c**2 - 1) / 3, 2 * c**3 - c][k - 1]
             else:
                 yield k * (k + 1) / 2, [c, (3 * c**2 - 1) / 2, (5 * c**3 - 3 * c) / 2][k - 1]
 
@@ -125,5 +129,5 @@ def test_a_scaled_score_is_noticed(name):
     """Already by 5,000 samples in half the steps."""
     kind = type(PROCESSES[name])
     wrong = type("Weakened" + kind.__name__, (Weakened, kind), {})
-    process = wrong(*{"torus": [(2,)], "S1": [1], "S2": [2], "SO3": []}[name])
+    process = wrong(*{"torus": [(2,)], "S1": [1], "S2": [2], "S3": [3], "SO3": []}[name])
     assert excess(reversed_from_the_prior(name, 5_000, 0.5, process), name) > 1

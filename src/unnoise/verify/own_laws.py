@@ -61,6 +61,8 @@ def _(process: SphereHeat) -> tuple[Tensor, Tensor, Basis]:
     if process.space.d == 1:
         points, weights = process.space.nodes(NODES // 2)
         return points, weights, _waves(lambda x: torch.atan2(x[:, 1], x[:, 0]))
+    if process.space.d > 2:
+        raise NotImplementedError(f"the law of a wrong network on {process.space} takes too long here")
     points, weights = process.space.nodes(GLOBE)
     return points, weights, [_harmonic(n, m) for n in range(DEGREE + 1) for m in range(-n, n + 1)]
 
