@@ -95,12 +95,12 @@ def test_wrong_networks_inside_integrate_to_at_most_one():
 
 
 def along_paths(process, x0, steps, rows=2000):
-    """KL of the way back given x_0 from a wrong network's, between two times: by log dP/dQ of steps that are Dirichlet laws, by
-    the divergence along the same paths, and by quadrature in x_t and t."""
+    """KL of the way back given x_0 from a wrong network's, between two times: by log dP/dQ of steps that are Dirichlet laws,
+    by the divergence along the same paths, and by quadrature in x_t and t."""
     model, high, low = un.Denoiser(Wrong(x0.shape[1], 1, 2.5), process), 0.75, 0.45
     many = x0.expand(rows, -1)
 
-    def true(t, start=None):
+    def true(t):
         return Generator(process.space, lambda x: process.conditioned_local(x, x0.expand_as(x), t))
 
     def wrong(t):
@@ -195,8 +195,8 @@ def test_the_default_network_learns():
 
 @pytest.mark.conformance
 def test_the_exact_reverse_returns_categories():
-    """50,000 samples by 64 calls from fresh draws of the prior: 4.5 standard errors (a false alarm in 1e5 seeds), and 0.004 for
-    the steps; a posterior that is off by 0.03 is seen in 4,000."""
+    """50,000 samples by 64 calls from fresh draws of the prior: 4.5 standard errors (a false alarm in 1e5 seeds), and 0.004
+    for the steps; a posterior that is off by 0.03 is seen in 4,000."""
     process, batch = un.WrightFisher(2, un.schedules.VE(0.3, 2.5), vertices=True), 2000
     probs = PROBS[:2] / PROBS[:2].sum()
     share = float(probs[0])

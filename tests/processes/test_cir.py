@@ -94,7 +94,7 @@ def test_the_bound_by_paths_is_that_by_the_integral():
 
 @pytest.mark.conformance
 def test_bounds_are_above_the_density_of_the_models_own_law():
-    """Its reverse process solved on a grid of u = sqrt(x), in which du = (b/2u - g^2/8u) dt + g/2 dW, and decoded: -log p(x_0)
+    """Its reverse process solved on a grid of u = sqrt(x), where du = (b/2u - g^2/8u) dt + g/2 dW, and decoded: -log p(x_0)
     is never above the bound, and is the bound of the exact denoiser (0.01 for the grid)."""
     truth, eps = oracle(), 0.3
     x0 = torch.tensor([0.2, 0.8, 4.0], dtype=torch.float64)
@@ -109,10 +109,10 @@ def test_bounds_are_above_the_density_of_the_models_own_law():
             return Generator(un.Euclidean((1,)), local)
 
         grid = FokkerPlanck(at, [0.0], [7.0], [240])
-        u = grid.points[:, 0]
+        places = grid.points[:, 0]
         start = grid.law_of(lambda y: PROCESS.prior(len(y), torch.float64).log_prob(y[:, 0].square()) + y[:, 0].log())
         law = grid.solve(start, 1.0, eps, 50)
-        given = [decoder.log_prob(PROCESS, None, x.expand(len(u)), u.square(), eps) for x in x0]
+        given = [decoder.log_prob(PROCESS, None, x.expand(len(places)), places.square(), eps) for x in x0]
         exact = -torch.stack([(log_p.exp() * law).sum() for log_p in given]).log()
         ours = un.bound(model, x0, exact=True, times=un.Quadrature(24), cutoff=eps, decoder=decoder).total.detach()
         gap = ours - exact

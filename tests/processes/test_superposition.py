@@ -132,9 +132,9 @@ def test_the_rate_of_jumps_is_its_integral():
 
 @pytest.mark.conformance
 def test_path_densities_agree_with_the_divergence():
-    """The way back given x_0 against a wrong model's, by half diffusion and half jumps: log dP/dQ of chains of small steps less
-    the integral of the divergence is of order 1 in the step, so 2 gap(h/2) - gap(h) is 0 within 4 standard errors (a false
-    alarm in 6e-5); half of the divergence is not."""
+    """The way back given x_0 against a wrong model's, by half diffusion and half jumps: log dP/dQ of chains of small steps
+    less the integral of the divergence is of order 1 in the step, so 2 gap(h/2) - gap(h) is 0 within 4 standard errors (a
+    false alarm in 6e-5); half of the divergence is not."""
     rows, model = 1_000, Perturbed(mixture(1, 0.5), 0.5, 3)
     process, x0 = model.process, points(1, 1).expand(rows, 1)
     x = process.marginal(x0, 0.8).draw(NoiseSource(1, rows))

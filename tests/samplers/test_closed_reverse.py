@@ -43,7 +43,13 @@ LAWS = {"S2": TabulatedGlobe}
 TRAPEZOID = (FromGenerator(0.5), 64)  # 128 calls, as Euler's steps below take
 METHODS = {"torus": TRAPEZOID, "S1": (FromGenerator(), 128), "S2": (FromGenerator(), 128), "SO3": (FromGenerator(), 128)}
 METHODS["S3"] = METHODS["SO3"]
-BIAS = {"torus": 0.002, "S1": 0.01, "S2": 0.01, "S3": 0.006, "SO3": 0.006}  # of a mean, by steps; 0.01 on the torus in 128 of Euler's
+BIAS = {
+    "torus": 0.002,
+    "S1": 0.01,
+    "S2": 0.01,
+    "S3": 0.006,
+    "SO3": 0.006,
+}  # of a mean, by steps; 0.01 on the torus in 128 of Euler's
 
 
 def peaks(name):

@@ -50,7 +50,7 @@ def test_another_speed_of_the_reverse_is_another_law(monkeypatch):
 
 @pytest.mark.conformance
 def test_on_the_globe(monkeypatch):
-    """By 144 spherical harmonics, from the time 0.5 on: the exact denoiser's law is the data's, and bounds lie above others'."""
+    """By 144 spherical harmonics, down to the time 0.5: the exact denoiser's law is the data's, bounds lie above others'."""
     import unnoise.processes.sphere_heat as module
 
     monkeypatch.setattr(module, "RINGS", 16)

@@ -88,8 +88,8 @@ class Sphere(ArraySpace, Manifold):
         return self.project(torch.cos(length) * x + torch.sinc(length / pi) * v)
 
     def nodes(self, count: int) -> tuple[Tensor, Float[Tensor, "nodes"]]:
-        """Even ones around a circle; on the globe Gauss's heights, twice as many around each.  A unit quaternion is a pair of
-        complex numbers of the squares 1 - s and s: Gauss's s, twice as many around for either."""
+        """Even ones around a circle; on the globe Gauss's heights, twice as many around each.  A unit quaternion is a pair
+        of complex numbers of the squares 1 - s and s: Gauss's s, twice as many around for either."""
         around = 2 * pi / (2 * count) * torch.arange(2 * count, dtype=torch.float64)
         ring = torch.stack([around.cos(), around.sin()], -1)
         if self.d == 1:

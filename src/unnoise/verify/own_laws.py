@@ -182,7 +182,7 @@ class OwnLaw:
         """log p(x_0) of the model with this decoder."""
         process, rows = self.process, len(x0)
         nodes, log_weight = process.support(x0, eps)
-        flat, many = nodes.flatten(0, 1), x0.repeat(len(nodes), *[1] * (x0.ndim - 1))
+        flat, many = cast(Tensor, nodes).flatten(0, 1), x0.repeat(len(nodes), *[1] * (x0.ndim - 1))
         t = torch.tensor(eps, dtype=torch.float64)
         told = decoder.log_prob(process, model(flat, t) if decoder.needs_network else None, many, flat, eps)
         gap = told.detach() - process.marginal(many, eps).log_prob(flat)
@@ -192,7 +192,7 @@ class OwnLaw:
 
 @guarded("the law of the exact denoiser's own reverse")
 def exact_law(own: OwnLaw, subject: Subject, place: Place) -> Iterator[Row]:
-    """Run backwards from the prior, with its decoder, the exact denoiser has the data law: by quadrature, nothing is drawn."""
+    """Run backwards from the prior, with its decoder, the exact denoiser has the data law; nothing is drawn."""
     oracle, x = cast(Oracle, subject.oracle), cast(Tensor, subject.points)
     exact, ours = -oracle.log_prob(x), -own.log_prob(oracle, x, subject.cutoffs[-1], oracle.decoder)
     yield place.equal("-log p(x) of the exact denoiser's own law = -log q(x)", exact, ours, SAME)
