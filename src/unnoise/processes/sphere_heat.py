@@ -17,22 +17,26 @@ from unnoise.sphere_laws import MOST, SphereLaw, UniformOnSphere, furthest, log_
 
 RINGS, AROUND = 28, 28  # nodes of an exact expectation on the globe: angles from x_0, and directions
 ALONE = 128  # angles on a circle
+LEAST = 0.01  # of the first noise in more than three dimensions
 TURNS, AXES = 20, 12  # of unit quaternions: angles from x_0, and heights of directions
 
 
 class SphereHeat(HeatProcess):
-    """Brownian motion of unit vectors of R^(d+1), d = 1, 2 or 3."""
+    """Brownian motion of unit vectors of R^(d+1)."""
 
     space: Sphere
     state_space: Sphere
 
     def __init__(self, d: int = 2, schedule: Schedule | None = None):
         space = Sphere(d)
-        if d > MOST:
-            raise ValueError(f"d = {d}: the heat kernel of a sphere is known for d = 1, 2 and 3; another is a HeatProcess")
-        super().__init__(space, schedule, VE(0.01, 4.5 / sqrt(d)))
+        super().__init__(space, schedule, VE(0.01 if d <= MOST else 0.05, 4.5 / sqrt(d)))
         if self.schedule.shape:
             raise ValueError(f"a schedule of shape {self.schedule.shape} does not fit {space}: its entries move together")
+        if d > MOST and float(self.schedule.sigma(0.0).detach()) < LEAST:
+            raise ValueError(
+                f"{type(self.schedule).__name__} begins with sigma = {float(self.schedule.sigma(0.0).detach()):g}, where "
+                f"densities of {space} are sums over more than 2e4 lines: begin with at least {LEAST:g}"
+            )
         self.curvature = d
 
     def law(self, mean: Tensor, variance: Tensor) -> SphereLaw:
@@ -43,11 +47,13 @@ class SphereHeat(HeatProcess):
 
     @property
     def integrable(self) -> bool:
-        return True
+        return self.space.d <= MOST
 
     def support(self, x0: Tensor, t: Clock) -> tuple[Tensor, Tensor]:
         """Gauss's nodes in the angle from x_0, and directions around it: even ones, or by a rule of the globe."""
         x0, d = self.space.check(x0, "x0"), self.space.d
+        if d > MOST:
+            raise ValueError(f"an exact expectation over {self.space} is out of reach (at most d = 3): draw instead")
         place, weight = rule((ALONE, RINGS, TURNS)[d - 1], x0)
         v = self.variance(t, x0)[:, 0]
         end = furthest(v, d)
