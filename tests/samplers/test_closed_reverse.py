@@ -118,8 +118,8 @@ def test_the_tables_are_the_kernels():
 @pytest.mark.conformance
 @pytest.mark.parametrize("name", PROCESSES)
 def test_the_exact_reverse_returns_the_data(name):
-    """50,000 samples by 128 calls (64 on S5): a false alarm in one run of 2,700 on the torus (54 waves), of 8,000 elsewhere (18), were
-    the bias all of what is allowed for it."""
+    """50,000 samples by 128 calls (64 on S5): a false alarm in one run of 2,700 on the torus (54 waves), of 8,000 elsewhere
+    (18), were the bias all of what is allowed for it."""
     assert excess(reversed_from_the_prior(name), name) < 1
 
 
