@@ -60,11 +60,17 @@ def test_numbers_and_labels_hide_one_another():
     model = mixed()
     mask, t = model.process.leaves["c"].mask, torch.full((1,), 0.5).double()
     x = {"c": torch.tensor([[mask, 0, 2]]), "z": torch.tensor([[0.7]], dtype=torch.float64)}
-    alpha, sigma = (float(f(t)) for f in (model.process.leaves["z"].schedule.alpha, model.process.leaves["z"].schedule.sigma))
+    alpha, sigma = (
+        float(f(t)) for f in (model.process.leaves["z"].schedule.alpha, model.process.leaves["z"].schedule.sigma)
+    )
     spread = (alpha**2 * 0.3 + sigma**2) ** 0.5
 
     def score(p, means):
-        law = p / p.sum() * torch.distributions.Normal(alpha * means, spread).log_prob(torch.tensor(0.7, dtype=torch.float64)).exp()
+        law = (
+            p
+            / p.sum()
+            * torch.distributions.Normal(alpha * means, spread).log_prob(torch.tensor(0.7, dtype=torch.float64)).exp()
+        )
         return float((law * (alpha * means - 0.7)).sum() / law.sum() / spread**2)
 
     hidden = WithoutKnown(model, Hidden(model.process, {"c": SEX}))(x, t)

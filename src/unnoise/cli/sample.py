@@ -48,7 +48,7 @@ class Sample(Extended):
     repeated."""
 
     guide: float | None = None
-    """How far to go towards what is given: 1 is as ever, 2 as far beyond as that is from samples of which nothing is given."""
+    """How far to go towards what is given: 1 is as ever, 2 twice as far from samples that are told nothing."""
 
     where: str | None = None
     """For tables: a rule that every row satisfies, such as "age >= 18 and income == '>50K'"."""
@@ -69,7 +69,7 @@ class Sample(Extended):
     """Of the reward."""
 
     particles: int | None = None
-    """Of how many each sample is chosen by its weight; 16 with --regex, --grammar or --reward, and none with --guide alone."""
+    """Of how many each sample is chosen by its weight: 16 with --regex, --grammar or --reward, none with --guide alone."""
 
     prompt: str | None = None
     """Text that every sample begins with, of any length (of one line or record, where a run's examples are these)."""

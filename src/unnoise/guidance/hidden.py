@@ -1,11 +1,11 @@
 """The same denoiser without what is known: the other side of guidance towards columns that were never conditions.
 
-A model of p(x, y) whose y is masked, or may stand at time 0, knows both laws of the rest: with y in its place its predictions
-are those given y, and with y hidden those of the rest alone.  Hidden is
+A model of p(x, y) whose y is masked, or may stand at time 0, knows both laws of the rest: with y in its place its
+predictions are those given y, and with y hidden those of the rest alone.  Hidden is
 
     coordinates of a masked leaf   MASK, of which nothing else is asked: they are as if not revealed yet
-    other leaves, as a whole       at t = 1, by one draw of the noise for all rows and times; of what x_1 is, where alpha = 0,
-                                   the law of the rest does not depend
+    other leaves, as a whole       at t = 1, by one draw of the noise for all rows and times: where alpha = 0 the law of the
+                                   rest does not depend on x_1
 
 Predictions are then read at the state that was asked about: those of a masked leaf's other coordinates as they are, for the
 logits of masking depend on the state through the network alone, those of hidden leaves as they would be with y.

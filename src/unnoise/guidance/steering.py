@@ -1,5 +1,5 @@
-"""A trained model's denoiser as what is asked of its samples, by the words of a command: guidance towards what is given, rules
-of how sequences are written, on columns, a reward; and the figures of what was drawn so.
+"""A trained model's denoiser as what is asked of its samples, by the words of a command: guidance towards what is given,
+rules of how sequences are written, on columns, a reward; and the figures of what was drawn so.
 
 Rules and rewards of one's own are shown data as it is written (`Format.seen`): texts as strings, tables as frames, arrays.
 
@@ -69,8 +69,8 @@ class Steering:
             raise ValueError(f"particles = {self.particles}: a sample is chosen among one at least")
         if self.particles is not None and not self.weighs:
             raise ValueError(
-                "particles are weighed by a rule, a reward or guidance: name one (regex, grammar, reward, guide), or leave them "
-                "out"
+                "particles are weighed by a rule, a reward or guidance: name one (regex, grammar, reward, guide), or leave "
+                "them out"
             )
         if self.guide is not None and not isfinite(self.guide):
             raise ValueError(f"guide = {self.guide}: it must be a number, such as 2")
@@ -87,11 +87,13 @@ class Steering:
             return denoiser
         own, rest = ({}, given) if telling is None else telling.split(given)
         if telling is None and not rest:
-            raise ValueError(f"guide = {self.guide:g} leads towards what is given: give something, such as --given column=value")
+            raise ValueError(
+                f"guide = {self.guide:g} leads towards what is given: give something, such as --given column=value"
+            )
         if telling is not None and not telling.drop:
             raise ValueError(
-                f"guide = {self.guide:g} leads away from what is drawn without conditions, which this model was trained with "
-                f"drop = 0 never to draw: train with --drop 0.1"
+                f"guide = {self.guide:g} leads away from what is drawn without conditions, which this model was trained "
+                f"with drop = 0 never to draw: train with --drop 0.1"
             )
         hidden = Hidden(denoiser.process, KnownParts(format.given(rest)).fixed) if rest else None
         if not self.weighs:

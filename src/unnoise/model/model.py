@@ -105,7 +105,7 @@ class Model(Estimator):
         each of a list of samples, and draws are of exp(strength r) p.  Each sample is then chosen among so many `particles`;
         there are fewer where none of them had any weight (`un.guidance`).
 
-        `guide` leads towards what is given: 1 is as ever, 2 goes as far beyond as that is from samples of which nothing is.
+        `guide` leads towards what is given: 1 is as ever, 2 goes twice as far from samples that are told nothing.
         """
         self._check()
         if n < 1:

@@ -35,8 +35,8 @@ def fitted(plain: Any, how: Reading, kinds: dict[str, Any] | None) -> tuple[Form
     """The format of plain data and its states."""
     if how.condition and isinstance(plain, np.ndarray | str | list):
         raise BadData(
-            f"condition = {how.condition}: names columns of a table, or what stands beside data in a file: pass a frame, or the "
-            f"path of such a file"
+            f"condition = {how.condition}: names columns of a table, or what stands beside data in a file: pass a frame, or "
+            f"the path of such a file"
         )
     if isinstance(plain, np.ndarray):
         _refuse_others(Array, how, kinds, "an array")
