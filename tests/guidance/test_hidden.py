@@ -102,7 +102,7 @@ def off_by(found, law):
 
 
 def test_guided_by_particles_the_law_is_the_one_that_is_named(table):
-    """12 shares within 4.5 standard errors (a false alarm in 12,000 runs), the normaliser within 4 and 0.01 for the steps."""
+    """12 shares within 4.5 standard errors (a false alarm in 12,000 runs), its sum within 4 and 0.01."""
     law, log_z = wanted(3.0)
     x, info = drawn(labels(table), table, N, Steering(guide=3.0, particles=6), **OPTIONS)
     assert bool((x["categories"][:, 1] == 0).all())
