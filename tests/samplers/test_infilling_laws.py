@@ -1,7 +1,7 @@
 """Chains of length 64 with a few known sites: what is drawn has the marginals that forward-backward, or normal laws, say.
 
-Shares of one site and of two neighbours, compared in standard errors; of C comparisons the largest is beyond 5.3 by chance in
-C x 1.2e-7 of all runs, one in ten thousand here (Bonferroni).  Of rare events, those of fewer than 10 expected, nothing is said.
+Shares of one site and of two neighbours, compared in standard errors; of C comparisons the largest is beyond 5.3 by chance
+in C x 1.2e-7 of all runs, one in ten thousand here (Bonferroni).  Events of which fewer than 10 are expected are left out.
 """
 
 import pytest
@@ -76,7 +76,7 @@ def test_a_chain_that_forgets_is_noticed():
 
 @pytest.mark.conformance
 def test_uniform_noise_comes_there_as_particles_grow():
-    """Through what was known alone (one particle) it is far off; with 16 particles and 32 steps 300 draws see nothing any more."""
+    """One particle is far off; of 16 in 32 steps 300 draws see no difference any more."""
     chain = un.oracles.MarkovChain(un.Uniform(SIZE, (LENGTH,)), INITIAL, MOVES)
     gaps = [
         furthest(un.sample(chain, 300, steps=32, sampler=Particles(count, known=known(300)), seed=0)[0])
@@ -121,7 +121,7 @@ def test_numbers_come_there_as_particles_grow_and_steps_shrink():
 
 @pytest.mark.parametrize("noise", [un.Masking, un.Uniform])
 def test_a_number_tells_another_and_a_category(noise):
-    """Conditional Gaussian x categorical, one number known: the category's share, and the mean of the other number given it."""
+    """Conditional Gaussian x categorical, one number known: the category's share, and the other number's mean given it."""
     process = un.Product(x=un.Gaussian((2,)), c=noise(2, ()))
     means = torch.tensor([[-1.0, -1.0], [1.0, 1.0]], dtype=F64)
     oracle = un.oracles.conditional_gaussian(
