@@ -71,7 +71,9 @@ def drawn(a, bound, n=600, particles=8, steps=32):
     rule = Between(high=bound, operator=un.guidance.Matrix(torch.tensor([a], dtype=F64)))
     target = un.targets.restricted(ORACLE, rule)
     x, info = un.sample(target, n, steps=steps, sampler=un.samplers.Particles(particles, strict=False), seed=0, dtype=F64)
-    assert int((~info.particles.alive).sum()) <= n // 50  # particles that are next to the border in the last step may all leave it
+    assert (
+        int((~info.particles.alive).sum()) <= n // 50
+    )  # particles that are next to the border in the last step may all leave it
     return x[info.particles.alive], info.particles.estimate()
 
 

@@ -187,12 +187,12 @@ class Format(ABC):
         self.write(x, path)
 
     @property
-    def written(self) -> "Format":
+    def written_format(self) -> "Format":
         """That of rows, told parts and all, as people see them."""
         return self
 
     def as_written(self, x: Tree) -> tuple["Format", Tree]:
-        """The format that is `written`, and the states that these are in it."""
+        """The `written_format`, and the states that these are in it."""
         return self, x
 
     # samples

@@ -74,7 +74,7 @@ class Conditional(Format):
         return None if self.told.table is None else self.data.joined(self.told.table, self.names)  # type: ignore[return-value]
 
     @property
-    def written(self) -> Format:
+    def written_format(self) -> Format:
         return self.data if self.whole is None else self.whole
 
     def as_written(self, x: AnyState) -> tuple[Format, Tree]:  # type: ignore[override]

@@ -74,7 +74,7 @@ def evaluate(
     where, format, telling = device_of(device), run.format(), run.telling()
     _check(format, rows, samples, target)
     denoiser = run.denoiser(which="best").to(where)
-    scored = samples != 0 and has_scores(format.written)
+    scored = samples != 0 and has_scores(format.written_format)
     train, unseen, moved = sets or _sets(run, data, trained_on, scored)
     budget = Budget(allowed(run, minutes), 6 if scored else 2, progress)
     x0 = some_rows(unseen, chosen(batch_size(unseen), rows or ROWS, seed))
@@ -122,9 +122,9 @@ def evaluate(
             fill=None if telling is not None else partial(_filled, drawn_from, seed + 1, device),
             budget=budget,
         )
-        result |= sample_scores(format.written, study)
+        result |= sample_scores(format.written_format, study)
     elif samples != 0:
-        result |= no_scores(format.written)
+        result |= no_scores(format.written_format)
     budget.close()
     verdict = {"verdict": result.pop("verdict")} if "verdict" in result else {}
     more = {"cut_short": [*budget.cuts, "--minutes N gives it more time"]} if budget.cuts else {}

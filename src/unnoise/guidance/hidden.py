@@ -47,9 +47,10 @@ class Hidden:
         """What is asked without what is known."""
         states: dict[str, Any] = dict(x_t)
         for name, which in self.fixed.items():
-            leaf, own = self.process.leaves[name], x_t[name]
+            leaf: Any = self.process.leaves[name]
+            own: Any = x_t[name]
             if leaf.absorbing:
-                states[name] = torch.where(which.to(own.device), leaf.mask, own)  # type: ignore[attr-defined]
+                states[name] = torch.where(which.to(own.device), leaf.mask, own)
             else:
                 same = NoiseSource(0, torch.zeros(len(own), dtype=torch.int64), own.device).at("hidden", name)
                 states[name] = leaf.prior(len(own), own.dtype, own.device).draw(same).to(own)
@@ -92,6 +93,6 @@ class WithoutKnown(AnyDenoiser):
 
 
 def _seen_from(posterior: Posterior, x_t: Tree) -> Posterior:
-    own = copy(posterior)
+    own: Any = copy(posterior)
     own.x_t = x_t
     return own

@@ -203,7 +203,7 @@ def _(format: Table, plain: Any, given: dict[str, str]) -> Any:
 
 @exact.register
 def _(format: Conditional, plain: Any, given: dict[str, str]) -> Any:
-    return exact(format.written, plain, given)
+    return exact(format.written_format, plain, given)
 
 
 def texts(given: dict[Any, Any]) -> dict[str, str]:
