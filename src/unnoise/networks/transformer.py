@@ -7,6 +7,9 @@ suits windows cut anywhere from a long text, but where every token is MASK no po
 `length` each position also has a learned vector of its own, as suits sequences that have a beginning.  Before attention each
 layer sums over `reach` neighbours on either side, which attention would have to learn to find: letters are learned sooner.
 
+A condition that is a sequence itself (`ConditionInput(sequence=True)`), such as a text to translate, stands before the
+tokens and is attended to like them, layer by layer; nothing is predicted of it.
+
 `time=False` leaves time out: what is known of masked data does not depend on it.
 
 In place of tokens it can be shown mixtures of them (`mixtures`): `forward(x, t, mixture=weights)`, where x is left aside.
@@ -28,7 +31,7 @@ from unnoise.networks.base import register, require
 from unnoise.networks.blocks import Block, RMSNorm, rotations
 from unnoise.networks.embedding import Modulation, TimeEmbedding, modulate, zeroed
 from unnoise.networks.mixtures import flattened, mixed_tokens
-from unnoise.networks.told import conditions_of, hear, told_embedding
+from unnoise.networks.told import conditions_of, hear, source_tokens, told_embedding
 from unnoise.predictions import LinearHead
 from unnoise.shapes import Float, Int
 
@@ -55,6 +58,10 @@ class SequenceTransformerConfig:
             self.width % (2 * self.heads) == 0,
             f"width = {self.width} with {self.heads} heads of even width: choose a multiple of {2 * self.heads}",
         )
+        require(
+            not (self.causal and any(one.sequence for one in self.conditions)),
+            "causal = True takes no condition that is a sequence: put it before the text",
+        )
         require(not (self.causal and self.self_condition), "causal = True leaves no use for a previous estimate: drop one")
         require(
             not self.numbers or not (self.causal or self.tied),
@@ -80,7 +87,8 @@ class SequenceTransformer(nn.Module):
         self.estimated = config.numbers or config.size  # entries of an estimate of x_0, per position
         self.previous = nn.Linear(self.estimated, width, bias=False) if config.self_condition else None
         self.time = TimeEmbedding(width) if timed else None
-        self.told = told_embedding(config.conditions, width)
+        self.told = told_embedding([one for one in config.conditions if not one.sequence], width)
+        self.source = source_tokens(config.conditions, width)
         self.blocks = nn.ModuleList(
             Block(width, config.heads, config.layers, width if timed else 0, config.reach) for _ in range(config.layers)
         )
@@ -124,16 +132,21 @@ class SequenceTransformer(nn.Module):
         h = self._tokens(flat, previous if previous is None else previous.reshape(*flat.shape[:2], -1), mixture)
         if self.time is not None and t is None:
             raise ValueError("t is missing: this network is told the time (build it with time=False to leave it out)")
-        told, c = hear(self.told, condition, len(x)), None
+        sources = set() if self.source is None else {one.name for one in self.source.sources}
+        told, c = hear(self.told, {name: value for name, value in condition.items() if name not in sources}, len(x)), None
         if self.time is not None and t is not None:
             c = self.time(t, told).unsqueeze(1)
         elif told is not None:
             h = h + told.unsqueeze(1)
-        by = rotations(flat.shape[1], self.config.width // self.config.heads, x.device)
+        before = 0
+        if self.source is not None:
+            tokens = self.source(condition, len(x)).to(h.dtype)
+            before, h = tokens.shape[1], torch.cat([tokens, h], 1)
+        by = rotations(before + flat.shape[1], self.config.width // self.config.heads, x.device)
         by = (by[0].to(h.dtype), by[1].to(h.dtype))
         for block in self.blocks:
             h = block(h, c, by=by, causal=self.config.causal)
-        h = self.norm(h)
+        h = self.norm(h[:, before:])
         h = h if self.modulation is None else modulate(h, *self.modulation(c))
         h = h if self.project is None else self.project(h)
         return h.reshape(*shape, self.config.width)

@@ -55,7 +55,7 @@ class ToldObjective(nn.Module):
         return self.objective(x0, noise, told)
 
 
-def told_objective(objective: Objective, format: Format | None, drop: float = 0.0) -> Any:
+def told_objective(objective: Objective, format: Format | None, drop: float = 0.0) -> "Objective | ToldObjective":
     """The objective itself, where the format's network is told nothing."""
     return objective if format is None or not format.inputs() else ToldObjective(objective, format, drop)
 
