@@ -9,7 +9,12 @@ numbers of each position, of the same names.  With
 `length` each position also has a learned vector of its own, as suits sequences that have a beginning.  Before attention each
 layer sums over `reach` neighbours on either side, which attention would have to learn to find: letters are learned sooner.
 
+A condition that is a sequence itself (`ConditionInput(sequence=True)`), such as a text to translate, stands before the
+tokens and is attended to like them, layer by layer; nothing is predicted of it.
+
 `time=False` leaves time out: what is known of masked data does not depend on it.
+
+In place of tokens it can be shown mixtures of them (`mixtures`): `forward(x, t, mixture=weights)`, where x is left aside.
 
 `causal=True` is an autoregressive model of the same size, a judge for samples.  The input is shifted by one (a token of its
 own, index `size`, in front), so `forward(x)[:, k]` are the logits of x^k given x^1 ... x^{k-1}, in the layout of x, and
@@ -28,7 +33,8 @@ from unnoise.checks import leaf_time
 from unnoise.networks.base import register, require
 from unnoise.networks.blocks import Block, RMSNorm, rotations
 from unnoise.networks.embedding import Modulation, TimeEmbedding, modulate, zeroed
-from unnoise.networks.told import conditions_of, hear, told_embedding
+from unnoise.networks.mixtures import flattened, mixed_tokens
+from unnoise.networks.told import conditions_of, hear, source_tokens, told_embedding
 from unnoise.predictions import LinearHead
 from unnoise.shapes import AnyState, Float, Int, Tree
 
@@ -57,6 +63,10 @@ class SequenceTransformerConfig:
             self.width % (2 * self.heads) == 0,
             f"width = {self.width} with {self.heads} heads of even width: choose a multiple of {2 * self.heads}",
         )
+        require(
+            not (self.causal and any(one.sequence for one in self.conditions)),
+            "causal = True takes no condition that is a sequence: put it before the text",
+        )
         require(not (self.causal and self.self_condition), "causal = True leaves no use for a previous estimate: drop one")
         require(
             not self.numbers or not (self.causal or self.tied),
@@ -71,8 +81,8 @@ class SequenceTransformerConfig:
 
 @register(SequenceTransformerConfig)
 class SequenceTransformer(nn.Module):
-    """`forward(x, t, previous=None, **condition)`; `previous` are probabilities of x_0 [..., size].  `forward` is
-    `head(features)`."""
+    """`forward(x, t, previous=None, mixture=None, **condition)`; `previous` are probabilities of x_0 [..., size], `mixture`
+    weights of the tokens that are shown in place of x.  `forward` is `head(features)`."""
 
     def __init__(self, config: SequenceTransformerConfig):
         super().__init__()
@@ -86,7 +96,8 @@ class SequenceTransformer(nn.Module):
         self.estimated = config.numbers or config.size  # entries of an estimate of x_0, per position
         self.previous = nn.Linear(self.estimated, width, bias=False) if config.self_condition else None
         self.time = TimeEmbedding(width) if timed else None
-        self.told = told_embedding(config.conditions, width)
+        self.told = told_embedding([one for one in config.conditions if not one.sequence], width)
+        self.source = source_tokens(config.conditions, width)
         self.blocks = nn.ModuleList(
             Block(width, config.heads, config.layers, width if timed else 0, config.reach) for _ in range(config.layers)
         )
@@ -96,10 +107,14 @@ class SequenceTransformer(nn.Module):
         self.beside = nn.Linear(config.vectors, width) if config.vectors else None
         self.answer = zeroed(nn.Linear(width, config.answers)) if config.answers else None
 
-    def _tokens(self, x: Int[Tensor, "batch length"], previous: Tensor | None) -> Float[Tensor, "batch length width"]:
+    def _tokens(
+        self, x: Int[Tensor, "batch length"], previous: Tensor | None, mixture: Any
+    ) -> Float[Tensor, "batch length width"]:
         if self.config.causal:
             x = F.pad(x, (1, 0), value=self.config.size)[:, :-1]
-        h = self.embedding(x)
+            if mixture is not None:
+                raise ValueError("an autoregressive network is shown tokens, no mixture of them: build it with causal=False")
+        h = self.embedding(x) if mixture is None else mixed_tokens(self.embedding, mixture, self.config.size)
         if self.positions is not None:
             if x.shape[1] > self.config.length:
                 raise ValueError(
@@ -115,7 +130,7 @@ class SequenceTransformer(nn.Module):
         return h
 
     def features(
-        self, x: AnyState, t: AnyState | None = None, previous: AnyState | None = None, **condition: Any
+        self, x: AnyState, t: AnyState | None = None, previous: AnyState | None = None, mixture: Any = None, **condition: Any
     ) -> Float[Tensor, "batch *shape width"]:
         vectors: AnyState = None
         if self.beside is not None:
@@ -123,21 +138,27 @@ class SequenceTransformer(nn.Module):
             t, previous = leaf_time(t, "vectors"), leaf_time(previous, "tokens")
         shape = x.shape[:-1] if self.config.numbers else x.shape
         flat = x.reshape(len(x), shape[1:].numel(), *x.shape[len(shape) :])
-        h = self._tokens(flat, previous if previous is None else previous.reshape(*flat.shape[:2], -1))
+        mixture = mixture if mixture is None else flattened(mixture, len(x))
+        h = self._tokens(flat, previous if previous is None else previous.reshape(*flat.shape[:2], -1), mixture)
         if self.beside is not None:
             h = h + self.beside(vectors.to(h.dtype)).reshape(h.shape)
         if self.time is not None and t is None:
             raise ValueError("t is missing: this network is told the time (build it with time=False to leave it out)")
-        told, c = hear(self.told, condition, len(x)), None
+        sources = set() if self.source is None else {one.name for one in self.source.sources}
+        told, c = hear(self.told, {name: value for name, value in condition.items() if name not in sources}, len(x)), None
         if self.time is not None and t is not None:
             c = self.time(t, told).unsqueeze(1)
         elif told is not None:
             h = h + told.unsqueeze(1)
-        by = rotations(flat.shape[1], self.config.width // self.config.heads, x.device)
+        before = 0
+        if self.source is not None:
+            tokens = self.source(condition, len(x)).to(h.dtype)
+            before, h = tokens.shape[1], torch.cat([tokens, h], 1)
+        by = rotations(before + flat.shape[1], self.config.width // self.config.heads, x.device)
         by = (by[0].to(h.dtype), by[1].to(h.dtype))
         for block in self.blocks:
             h = block(h, c, by=by, causal=self.config.causal)
-        h = self.norm(h)
+        h = self.norm(h[:, before:])
         h = h if self.modulation is None else modulate(h, *self.modulation(c))
         h = h if self.project is None else self.project(h)
         return h.reshape(*shape, self.config.width)
@@ -147,8 +168,10 @@ class SequenceTransformer(nn.Module):
         """Features to logits: linear, and known to be."""
         return LinearHead(self.embedding.weight[: self.config.size]) if self.out is None else self.out
 
-    def forward(self, x: AnyState, t: AnyState | None = None, previous: AnyState | None = None, **condition: Any) -> Tree:
-        h = self.features(x, t, previous, **condition)
+    def forward(
+        self, x: AnyState, t: AnyState | None = None, previous: AnyState | None = None, mixture: Any = None, **condition: Any
+    ) -> Tree:
+        h = self.features(x, t, previous, mixture, **condition)
         return self.head(h) if self.answer is None else {"tokens": self.head(h), "vectors": self.answer(h)}
 
     def log_prob(self, x: Int[Tensor, "batch *shape"]) -> Float[Tensor, "batch"]:

@@ -41,6 +41,13 @@ class ToldObjective(nn.Module):
     def denoiser(self) -> Any:
         return self.objective.denoiser
 
+    @property
+    def phase(self) -> int:
+        return self.objective.phase
+
+    def begin(self, done: float) -> None:
+        self.objective.begin(done)
+
     def forward(self, rows: Tree, noise: NoiseSource | None = None, condition: Condition | None = None) -> Terms:
         x0, told = self.format.apart(rows)
         if self.drop and noise is not None:
@@ -48,7 +55,7 @@ class ToldObjective(nn.Module):
         return self.objective(x0, noise, told)
 
 
-def told_objective(objective: Objective, format: Format | None, drop: float = 0.0) -> Any:
+def told_objective(objective: Objective, format: Format | None, drop: float = 0.0) -> "Objective | ToldObjective":
     """The objective itself, where the format's network is told nothing."""
     return objective if format is None or not format.inputs() else ToldObjective(objective, format, drop)
 
