@@ -62,7 +62,9 @@ def test_shapes_other_than_sequences():
     few, whole = parts(2, 4)
     shaped = {name: value.reshape(2, 2, 2, *value.shape[2:]) for name, value in few.items()}
     x = torch.zeros(2, 2, 2, dtype=torch.int64)
-    torch.testing.assert_close(net(x, t, mixture=shaped), net(x, t, mixture=whole.reshape(2, 2, 2, SIZE)), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        net(x, t, mixture=shaped), net(x, t, mixture=whole.reshape(2, 2, 2, SIZE)), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_refusals():
