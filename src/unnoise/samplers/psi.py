@@ -220,4 +220,4 @@ class PsiLaw(Categorical):
         u = noise.at("token").uniform(shape).flatten()
         clean = Tokens().draw(self.log_theta.flatten(0, -2), u).reshape(self.x.shape)
         afresh = self.process.marginal(clean, self.s).draw(noise.at("noise"))
-        return torch.where(whether, back, cast(Tensor, afresh))
+        return torch.where(whether, cast(Tensor, back), cast(Tensor, afresh))
