@@ -43,9 +43,10 @@ def common_noise(process: Process, x0: Tensor, times: Sequence[Clock], noise: No
     )
 
 
-def mean_of(process: Uniform, t: Clock, x: Tensor) -> Float[Tensor, "batch"]:
-    """mu at a time, of a uniform process: where T(mu) is its alpha."""
+def mean_of(process: Uniform, t: Clock, x: Tensor) -> Float[Tensor, "times"]:
+    """mu at a time, or at that of each row, of a uniform process: where T(mu) is its alpha."""
     law, t = ArgmaxLaw(process.space.size), process.times(t, x)
+    t = t[:1] if t.stride() == (0,) else t  # one time for all rows
     alpha, beta = process.schedule.alpha(t), process.schedule.beta(t)
     return law.mean_of_log_odds(alpha.log() - beta.log())
 
