@@ -94,7 +94,7 @@ def shown(options: argparse.Namespace) -> tuple[dict[str, Any], Figure]:
     assert isinstance(form, Table)
     plain = options.out / "plain.csv"
     common.unnoise("sample", options.run, "-n", options.most, "--seed", options.seed + 1, "--out", plain)
-    states = {"train": form.encode(options.train), "test": form.encode(options.test, unseen="nearest")}
+    states = {"train": form.encode(options.train), "test": form.encode_nearest(options.test)[0]}
     frames = {name: form.frame(x) for name, x in states.items()} | {"model": form.frame(form.encode(plain))}
     found: dict[str, Any] = {}
     pairs = []
@@ -109,7 +109,7 @@ def pictured(pairs: list[Any], found: dict[str, Any], everyone: pd.DataFrame) ->
     figure, axes = plt.subplots(len(pairs), len(PICTURED), figsize=(8.8, 1.9 * len(pairs)), squeeze=False)
     for line, (text, drawn, real) in zip(axes, pairs, strict=True):
         for axis, name in zip(line, PICTURED, strict=True):
-            sides = (everyone, "#c9ced3", "all real rows"), (real, "#5b6770", "real"), (drawn, "#d1495b", "drawn")
+            sides = (everyone, "#c9ced3", "all real rows"), (real, "#5b6770", "real, under the rule"), (drawn, "#d1495b", "drawn")
             _column(axis, name, sides)
             axis.set_yticks([])
             axis.set_xlabel(name, fontsize=8)

@@ -32,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strengths", default="5,15")
     parser.add_argument("--particles", default="4,16")
     parser.add_argument("-n", type=int, default=128, help="samples of each way")
-    parser.add_argument("--pool", type=int, default=4096, help="plain samples")
+    parser.add_argument("--pool", type=int, default=2048, help="plain samples")
 
 
 def weighed_mean(rewards: np.ndarray, strength: float) -> tuple[float, float, float, float]:
