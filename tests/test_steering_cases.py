@@ -109,9 +109,9 @@ def test_the_law_of_a_reward_from_draws(case):
     mean, error, found, log_error = case("molecules").weighed_mean(drawn, 3.0)
     assert mean == pytest.approx(truth, abs=1e-12) and found == pytest.approx(log_z, abs=1e-12)
     g = np.random.default_rng(0)
-    several = [case("molecules").weighed_mean(g.choice(values, 1000, p=p), 3.0) for _ in range(400)]
-    assert np.std([one[0] for one in several]) == pytest.approx(error, rel=0.15)  # 4 standard errors of a spread
-    assert np.std([one[2] for one in several]) == pytest.approx(log_error, rel=0.15)
+    several = [case("molecules").weighed_mean(g.choice(values, 1000, p=p), 3.0) for _ in range(200)]
+    assert np.std([one[0] for one in several]) == pytest.approx(error, rel=0.2)  # 4 standard errors of a spread
+    assert np.std([one[2] for one in several]) == pytest.approx(log_error, rel=0.2)
 
 
 def test_the_best_of_each_group(case):
@@ -119,13 +119,17 @@ def test_the_best_of_each_group(case):
 
 
 def test_one_of_each_group_by_its_weight(case):
-    groups = np.tile([0.0, 1.0, 0.5], (20_000, 1))
-    w = np.exp(2 * groups[0])
-    shares = np.bincount(case("molecules").chosen_by_weight(groups, 2.0, 0), minlength=3) / len(groups)
-    error = np.sqrt(w / w.sum() * (1 - w / w.sum()) / len(groups))
-    assert (np.abs(shares - w / w.sum()) < 4.5 * error).all()  # false alarms: 2e-5
-    flat = np.bincount(case("molecules").chosen_by_weight(groups, 0.0, 0), minlength=3) / len(groups)
-    assert not (np.abs(flat - w / w.sum()) < 4.5 * error).any()
+    rewards = np.tile([0.0, 1.0, 0.5], 20_000)
+    w = np.exp(2 * rewards[:3])
+    error = np.sqrt(w / w.sum() * (1 - w / w.sum()) / 20_000)
+
+    def far(strength):
+        places = case("molecules").by_weight(rewards, 3, strength, 0)
+        assert (places // 3 == np.arange(20_000)).all()
+        return np.abs(np.bincount(places % 3) / 20_000 - w / w.sum()) / error
+
+    assert (far(2.0) < 4.5).all()  # false alarms: 2e-5
+    assert (far(0.0) > 4.5).all() and (far(1.8) > 4.5).any()
 
 
 # fills

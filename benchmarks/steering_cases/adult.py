@@ -109,7 +109,11 @@ def pictured(pairs: list[Any], found: dict[str, Any], everyone: pd.DataFrame) ->
     figure, axes = plt.subplots(len(pairs), len(PICTURED), figsize=(8.8, 1.9 * len(pairs)), squeeze=False)
     for line, (text, drawn, real) in zip(axes, pairs, strict=True):
         for axis, name in zip(line, PICTURED, strict=True):
-            sides = (everyone, "#c9ced3", "all real rows"), (real, "#5b6770", "real, under the rule"), (drawn, "#d1495b", "drawn")
+            sides = (
+                (everyone, "#c9ced3", "all real rows"),
+                (real, "#5b6770", "real, under the rule"),
+                (drawn, "#d1495b", "drawn"),
+            )
             _column(axis, name, sides)
             axis.set_yticks([])
             axis.set_xlabel(name, fontsize=8)

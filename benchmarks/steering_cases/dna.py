@@ -38,10 +38,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("genome", type=Path)
     parser.add_argument("--length", type=int, default=64)
     parser.add_argument("--motif", default="TATAAT")
-    parser.add_argument("--pattern", default=".*TTGACA.{16,18}TATAAT.*", help="another expression, drawn and counted")
-    parser.add_argument("-n", type=int, default=400, help="windows with the motif")
-    parser.add_argument("--particles", type=int, default=8)
-    parser.add_argument("--plain", type=int, default=4000, help="windows of the model that nothing is asked of")
+    parser.add_argument("--pattern", default=".{15}TTGACA.{16,18}TATAAT.*", help="another expression, drawn and counted")
+    parser.add_argument("-n", type=int, default=200, help="windows with the motif")
+    parser.add_argument("--particles", type=int, default=4)
+    parser.add_argument("--plain", type=int, default=1000, help="windows of the model that nothing is asked of")
 
 
 def first_places(windows: list[str], motif: str) -> np.ndarray:

@@ -40,10 +40,10 @@ EDGES = (0.0, 0.02, 0.25, 0.5, 0.75, 1.0)
 def arguments(parser: argparse.ArgumentParser) -> None:
     image_arguments(parser)
     parser.add_argument("--levels", type=int, default=8)
-    parser.add_argument("-n", type=int, default=60, help="images")
-    parser.add_argument("--fills", type=int, default=24, help="of each")
+    parser.add_argument("-n", type=int, default=40, help="images")
+    parser.add_argument("--fills", type=int, default=16, help="of each")
     parser.add_argument("--numbers", type=Path, help="a run of the case digits, to fill by too")
-    parser.add_argument("--steps", type=int, default=64, help="of guidance on numbers")
+    parser.add_argument("--steps", type=int, default=32, help="on numbers")
     parser.add_argument("--noise", type=float, default=0.05, help="that guidance takes known numbers to have")
 
 
@@ -117,7 +117,7 @@ def as_numbers(truth: np.ndarray, how: str | None, options: argparse.Namespace) 
     known = torch.zeros(x.shape[1:], dtype=torch.bool)
     known[: truth.shape[1] // 2] = True
     if how is None:
-        filled, info = fill(model, x, known.expand(x.shape), options.seed)
+        filled, info = fill(model, x, known.expand(x.shape), options.seed, options.steps)
     else:
         operator, spread = un.guidance.Inpainting(known), float(x.var())
         guided = un.guidance.PosteriorSampling(model, operator, "y", options.noise, how, variance=spread)

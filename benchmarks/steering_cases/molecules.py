@@ -29,10 +29,10 @@ from unnoise.evaluation.molecules import MoleculeScores
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("smiles", type=Path)
     parser.add_argument("--reward", default="qed", choices=("qed", "logp", "valid"))
-    parser.add_argument("--strengths", default="5,15")
+    parser.add_argument("--strengths", default="10")
     parser.add_argument("--particles", default="4,16")
-    parser.add_argument("-n", type=int, default=128, help="samples of each way")
-    parser.add_argument("--pool", type=int, default=2048, help="plain samples")
+    parser.add_argument("-n", type=int, default=64, help="samples of each way")
+    parser.add_argument("--pool", type=int, default=1024, help="plain samples")
 
 
 def weighed_mean(rewards: np.ndarray, strength: float) -> tuple[float, float, float, float]:
@@ -48,6 +48,14 @@ def best_of(rewards: np.ndarray, count: int) -> np.ndarray:
     """Of each group of so many in a row, the place of the best; a rest that fills no group is left out."""
     groups = rewards[: len(rewards) // count * count].reshape(-1, count)
     return groups.argmax(1) + count * np.arange(len(groups))
+
+
+def by_weight(rewards: np.ndarray, count: int, strength: float, seed: int) -> np.ndarray:
+    """Of each group of so many in a row the place of one, with chances exp(strength r)."""
+    groups = rewards[: len(rewards) // count * count].reshape(-1, count)
+    w = np.exp(strength * (groups - groups.max(1, keepdims=True)))
+    u = np.random.default_rng(seed).random((len(groups), 1))
+    return (w.cumsum(1) / w.sum(1, keepdims=True) < u).sum(1) + count * np.arange(len(groups))
 
 
 def apart(texts: list[str]) -> float | None:
@@ -73,7 +81,6 @@ def judged(texts: list[str], reward: Callable[[list[str]], list[float]], scores:
         "reward_se": float(values.std(ddof=1) / len(values) ** 0.5),
         "valid": said["validity"],
         "unique": said["uniqueness"],
-        "novel": said["novelty"],
         "apart": apart(texts),
     }
 
@@ -85,14 +92,14 @@ def shown(options: argparse.Namespace) -> tuple[dict[str, Any], Figure]:
     run = common.trained(options, options.smiles)
     form = run.format()
     assert isinstance(form, Sequences)
-    out = options.out / "molecules.smi"
+    out = options.out / "molecules.csv"
 
     def drawn(n: int, seed: int, *more: Any) -> tuple[list[str], dict[str, Any]]:
         said = common.unnoise("sample", options.run, "-n", n, "--seed", seed, "--out", out, *more, may_lack=True)
-        return form.texts(form.encode(out)), said
+        return out.read_text().split("\n")[1 : said["n"] + 1], said  # without the header; empty strings too
 
     train = form.texts(form.encode(options.smiles))
-    scores = MoleculeScores(train)
+    scores = MoleculeScores([])
     pool, of_pool = drawn(options.pool, options.seed + 1)
     values = np.array(reward(pool))
     generator = np.random.default_rng(options.seed)
@@ -113,11 +120,9 @@ def shown(options: argparse.Namespace) -> tuple[dict[str, Any], Figure]:
             asked = ["--reward", f"steering_cases.properties:{options.reward}", "--strength", strength]
             texts, said = drawn(options.n, options.seed, *asked, "--particles", count)
             own[f"particles {count}"] = {**judged(texts, reward, scores), **_figures(said)}
-            groups = values[: len(values) // count * count].reshape(-1, count)[: options.n]
-            taken = chosen_by_weight(groups, strength, options.seed)
-            end = [pool[i] for i in taken + count * np.arange(len(groups))]
+            end = [pool[i] for i in by_weight(values, count, strength, options.seed)][: options.n]
             own[f"at the end {count}"] = judged(end, reward, scores)
-            picked[f"particles {count}, {strength:g}"] = texts
+            picked[f"particles {count}, strength {strength:g}"] = texts
             print(strength, count, own[f"particles {count}"], own[f"at the end {count}"], flush=True)
         found["strengths"][f"{strength:g}"] = own
     return found, pictured(found, picked, reward)
@@ -126,13 +131,6 @@ def shown(options: argparse.Namespace) -> tuple[dict[str, Any], Figure]:
 def _figures(said: dict[str, Any]) -> dict[str, Any]:
     names = {"effective": "worth", "log_normaliser": "log_z", "log_normaliser_error": "log_z_error", "calls": "calls"}
     return {new: said[old] for old, new in names.items()}
-
-
-def chosen_by_weight(groups: np.ndarray, strength: float, seed: int) -> np.ndarray:
-    """One place of each group [groups, count] of rewards, with chances exp(strength r)."""
-    w = np.exp(strength * (groups - groups.max(1, keepdims=True)))
-    u = np.random.default_rng(seed).random((len(groups), 1))
-    return (w.cumsum(1) / w.sum(1, keepdims=True) < u).sum(1)
 
 
 def pictured(found: dict[str, Any], picked: dict[str, list[str]], reward: Any) -> Figure:
