@@ -43,8 +43,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", type=int, default=40, help="images")
     parser.add_argument("--fills", type=int, default=16, help="of each")
     parser.add_argument("--numbers", type=Path, help="a run of the case digits, to fill by too")
-    parser.add_argument("--steps", type=int, default=32, help="on numbers")
+    parser.add_argument("--steps", type=int, default=32, help="of replacement; guidance has twice as many")
     parser.add_argument("--noise", type=float, default=0.05, help="that guidance takes known numbers to have")
+    parser.add_argument("--strength", type=float, default=0.3, help="of guidance: at 1 it runs away on small networks")
 
 
 def nearest_fills(halves: np.ndarray, known: np.ndarray, fills: int) -> np.ndarray:
@@ -120,9 +121,11 @@ def as_numbers(truth: np.ndarray, how: str | None, options: argparse.Namespace) 
         filled, info = fill(model, x, known.expand(x.shape), options.seed, options.steps)
     else:
         operator, spread = un.guidance.Inpainting(known), float(x.var())
-        guided = un.guidance.PosteriorSampling(model, operator, "y", options.noise, how, variance=spread)
+        said = {"how": how, "strength": options.strength, "variance": spread}
+        guided = un.guidance.PosteriorSampling(model, operator, "y", options.noise, **said)
         told = {"y": operator(x)}
-        filled, info = un.sample(guided, len(x), steps=options.steps, seed=options.seed, condition=told)
+        method = un.samplers.Ancestral()  # a step at a time: the gradient is stiff, and multistep methods run away by it
+        filled, info = un.sample(guided, len(x), 2 * options.steps, method, seed=options.seed, condition=told)
     whole = torch.where(known, x, filled.to(x))
     return array.seen(whole).reshape(len(truth), options.fills, *truth.shape[1:]), {"calls": info.calls}
 
@@ -183,5 +186,5 @@ def pictured(found: dict[str, Any], truth: np.ndarray, fills: np.ndarray, levels
         plot.errorbar(places, heights, errors, fmt="o-", ms=3.5, lw=1, color=colour, label=name)
     plot.plot([0, 1], [0, 1], color="#aab1b7", lw=0.8)
     plot.set(xlabel="share of the fills that are some digit", ylabel="how often it is that digit")
-    plot.legend(frameon=False, fontsize=7.5)
+    plot.legend(frameon=False, fontsize=7.5, loc="upper left")
     return figure
