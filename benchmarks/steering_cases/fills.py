@@ -186,5 +186,5 @@ def pictured(found: dict[str, Any], truth: np.ndarray, fills: np.ndarray, levels
         plot.errorbar(places, heights, errors, fmt="o-", ms=3.5, lw=1, color=colour, label=name)
     plot.plot([0, 1], [0, 1], color="#aab1b7", lw=0.8)
     plot.set(xlabel="share of the fills that are some digit", ylabel="how often it is that digit")
-    plot.legend(frameon=False, fontsize=7.5, loc="upper left")
+    plot.legend(frameon=False, fontsize=7, loc="lower right")
     return figure
