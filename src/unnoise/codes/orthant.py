@@ -1,0 +1,84 @@
+"""Categories on the orthant, under Cox-Ingersoll-Ross noise: z_0^k = h e_{x^k}, one number high and the others 0.
+
+Given x every number of z_t has a law of its own, and it starts from one of a few numbers u (here 0 and h).  So
+
+    log q(z_t^k | e(a)) = sum_d log q(z_t^{k,d} | u = e(a)_d),
+    l^{k,d} = z d log r_t = sum_u P(e(x^k)_d = u | z_t) l(z_t^{k,d} | u),        r_t = q_t/pi,
+
+the second because the slope of the logarithm of a mixture is the mean of the slopes given what is mixed.  With the exact
+probabilities this is the exact reverse process; with others the bound is a bound.  Numbers fluctuate by sqrt(z tau), so that
+it is 2 sqrt(z) that is noised alike everywhere, early by the variance tau, and there corners are sqrt(8 h) apart.  Late they
+are told apart by means that are h e^{-tau/2s} apart: about as if the variance were s (e^{tau/s} - 1) throughout.
+
+Each position normalised, z/sum z, tends to a Dirichlet law, but on its way it is no Wright-Fisher diffusion: its sum moves,
+and what moves it depends on the sum.  That diffusion has its own process, for one position (`processes.wright_fisher`).
+"""
+
+import torch
+from torch import Tensor
+
+from unnoise.codes.evidence import Codewords, Evidence, evidence_of
+from unnoise.predictions import OrthantScore
+from unnoise.processes import CoxIngersollRoss
+from unnoise.shapes import Clock
+
+MOST = 16  # different numbers of the vectors
+
+
+class CodewordLines(Codewords, OrthantScore):
+    """l of the mixture that the probabilities of the categories make."""
+
+    def __init__(self, log_probs: Tensor, vectors: Tensor, process: CoxIngersollRoss, z_t: Tensor, t: Clock):
+        probs = log_probs.double().exp()
+        tau = process.tau(t, z_t)
+        lines = torch.zeros_like(z_t, dtype=torch.float64)
+        for level, which in levels(vectors):
+            given = process.law(torch.full_like(z_t, level), tau).lines(z_t)
+            lines = lines + (probs @ which) * given
+        super().__init__(OrthantScore.of_lines(lines, process, z_t, t).value, process, z_t, t)
+        self.log_probs, self.vectors = log_probs, vectors
+
+    def clean(self) -> Tensor:
+        """E[z_0 | z_t]."""
+        return (self.log_probs.exp() @ self.vectors.to(self.log_probs.dtype)).to(self.x_t.dtype)
+
+
+def levels(vectors: Tensor) -> list[tuple[float, Tensor]]:
+    """The numbers of which vectors consist, and where each stands [size, D]."""
+    different = vectors.unique().tolist()
+    if len(different) > MOST or different[0] < 0:
+        raise ValueError(
+            f"vectors on the orthant have few different numbers, none below 0 (at most {MOST}), and these have "
+            f"{len(different)} from {different[0]:g} on: take codes.corners(size, shape)"
+        )
+    return [(level, (vectors == level).double()) for level in different]
+
+
+class OrthantEvidence(Evidence):
+    kind = OrthantScore
+
+    def points(self, vectors):
+        return 2 * vectors.clamp_min(0).sqrt()
+
+    def levels(self, log_snr, process):
+        """tau of s (e^{tau/s} - 1) = exp(-log_snr)."""
+        scale = float(process.scale.max())
+        return -(scale * torch.log1p(torch.exp(-log_snr) / scale)).log()
+
+    def log_likelihoods(self, z, t, vectors, process):
+        (base, _), *others = levels(vectors)
+        tau = process.tau(t, z)
+        from_base = process.law(torch.full_like(z, base), tau).log_ratios(z)
+        total = torch.zeros(*z.shape[:-1], len(vectors), dtype=torch.float64, device=z.device)
+        for level, which in others:
+            more = process.law(torch.full_like(z, level), tau).log_ratios(z) - from_base
+            total = total + more @ which.T
+        return total.to(z.dtype)
+
+    def prediction(self, log_probs, vectors, process, z, t):
+        return CodewordLines(log_probs, vectors, process, z, t)
+
+
+@evidence_of.register(CoxIngersollRoss)
+def _(process: CoxIngersollRoss) -> Evidence:
+    return OrthantEvidence()
