@@ -40,6 +40,7 @@ class Code(nn.Module):
     cutoff: float | None = None  # the earliest time that the bound visits, where it is given
     predicts: Any = None  # the kind of prediction that a denoiser with this code has, where the code decides
     tells_clean: bool = False  # whether its predictions have an estimate of the states at t = 0 at every noise level
+    categories: bool = False  # whether its predictions are laws of categories (`codes.evidence.Codewords`)
     trained: bool = True  # whether its parameters are trained beside the network; else they are settled before
 
     def encode(self, x: Tree, noise: NoiseSource, condition: dict[str, Any]) -> tuple[Tree, dict[str, Tensor]]:

@@ -52,7 +52,7 @@ FALL = 5.0  # between 2, by which the mean of the rate falls, and what the fewer
 class Codebook(Code):
     """`vectors` [size, D] for the categories of every coordinate; the states have the shape of the data and an axis of D."""
 
-    rounds = needs_network = tells_clean = True
+    rounds = needs_network = tells_clean = categories = True
     predicts = Clean
     space: Finite
 

@@ -10,17 +10,24 @@ probabilities this is the exact reverse process; with others the bound is a boun
 it is 2 sqrt(z) that is noised alike everywhere, early by the variance tau, and there corners are sqrt(8 h) apart.  Late they
 are told apart by means that are h e^{-tau/2s} apart: about as if the variance were s (e^{tau/s} - 1) throughout.
 
+Between two times z^{k,d} is a bridge given both ends, so that a step back may draw the category of each position, and the bridges
+that end on its vector: a kernel that is exact where the probabilities are and positions are independent, whatever its length.
+
 Each position normalised, z/sum z, tends to a Dirichlet law, but on its way it is no Wright-Fisher diffusion: its sum moves,
 and what moves it depends on the sum.  That diffusion has its own process, for one position (`processes.wright_fisher`).
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from unnoise.cir_laws import CIRBridge
 from unnoise.codes.evidence import Codewords, Evidence, evidence_of
+from unnoise.laws import Categorical, Law, sum_coordinates
+from unnoise.noise import NoiseSource
 from unnoise.predictions import OrthantScore
 from unnoise.processes import CoxIngersollRoss
-from unnoise.shapes import Clock
+from unnoise.shapes import Clock, Float
 
 MOST = 16  # different numbers of the vectors
 
@@ -38,9 +45,38 @@ class CodewordLines(Codewords, OrthantScore):
         super().__init__(OrthantScore.of_lines(lines, process, z_t, t).value, process, z_t, t)
         self.log_probs, self.vectors = log_probs, vectors
 
+    def step(self, s: Clock) -> "CodewordBridge":
+        return CodewordBridge(self, s)
+
     def clean(self) -> Tensor:
         """E[z_0 | z_t]."""
         return (self.log_probs.exp() @ self.vectors.to(self.log_probs.dtype)).to(self.x_t.dtype)
+
+
+class CodewordBridge(Law):
+    """z_s given z_t: a category for each position by its probability, and the bridges of its numbers."""
+
+    def __init__(self, prediction: CodewordLines, s: Clock):
+        self.prediction, self.s = prediction, s
+
+    def _bridge(self, z0: Tensor) -> CIRBridge:
+        p = self.prediction
+        return p.process.posterior(p.x_t, z0.to(p.x_t), self.s, p.t)
+
+    def draw(self, noise: NoiseSource) -> Tensor:
+        p = self.prediction
+        category = Categorical(p.log_probs).draw(noise.at("category"))
+        return self._bridge(F.embedding(category, p.vectors)).draw(noise.at("bridge"))
+
+    def log_prob(self, x: Tensor) -> Float[Tensor, "batch"]:
+        p = self.prediction
+        total = p.log_probs.double()
+        for level, which in levels(p.vectors):
+            total = total + self._bridge(torch.full_like(p.x_t, level)).log_probs(x) @ which.T
+        return sum_coordinates(total.logsumexp(-1))
+
+    def kl(self, other: Law) -> Float[Tensor, "batch"]:
+        raise TypeError(f"the divergence of a mixture of bridges from a {type(other).__name__} has no closed form")
 
 
 def levels(vectors: Tensor) -> list[tuple[float, Tensor]]:

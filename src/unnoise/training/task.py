@@ -41,8 +41,13 @@ class Task:
         return Task.of(self.format, self.schedule, self.model)
 
     def code(self) -> Code | None:
-        """A code for a denoiser, where something stands for the data."""
-        return None if self.made is None or self.made.code is None else self.made.code()
+        """A code for a denoiser, where something stands for the data; one that rounds reads them where the bound begins."""
+        if self.made is None or self.made.code is None:
+            return None
+        code = self.made.code()
+        if code.rounds and "cutoff" in self.options:
+            code.cutoff = self.options["cutoff"]
+        return code
 
     @property
     def kinds(self) -> Kinds:
@@ -50,4 +55,5 @@ class Task:
         if self.made is not None and self.made.predicts is not None:
             return self.made.predicts
         code = self.code()
-        return default_kind(self.process) if code is None or code.predicts is None else code.predicts
+        own = None if code is None else code.kinds(self.process.base)
+        return default_kind(self.process) if own is None else own
