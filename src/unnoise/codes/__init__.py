@@ -3,6 +3,7 @@
 from unnoise.codes.base import Code
 from unnoise.codes.codebook import Codebook, bits, corners, embeddings, one_hot
 from unnoise.codes.evidence import CodewordMean, Codewords, Evidence, evidence_of
+from unnoise.codes.from_encoder import FromEncoder, ReadVectors
 from unnoise.codes.orthant import CodewordLines
 
 __all__ = [
@@ -12,6 +13,8 @@ __all__ = [
     "CodewordMean",
     "Codewords",
     "Evidence",
+    "FromEncoder",
+    "ReadVectors",
     "bits",
     "corners",
     "embeddings",
