@@ -19,7 +19,9 @@ def gaussian(code, **options):
 def in_order(code):
     shifts = torch.tensor([[2.0], [-2.0]]).expand(code.shape)
     code.cutoff = 0.05
-    return un.Denoiser(Told(code, 2), un.Gaussian(code.shape, un.schedules.Shifted(un.schedules.Cosine(), shifts)), code=code)
+    return un.Denoiser(
+        Told(code, 2), un.Gaussian(code.shape, un.schedules.Staggered(un.schedules.Cosine(), shifts)), code=code
+    )
 
 
 def on_the_orthant(code):
@@ -33,7 +35,9 @@ MODELS = {
     "embedding": lambda: gaussian(codes.embeddings(3, (1,), 2, seed=4).double()),
     "one after another": lambda: in_order(codes.bits(2, (2,)).double()),
     "positive numbers": lambda: on_the_orthant(codes.corners(2, (1,)).double()),
-    "one positive number": lambda: on_the_orthant(codes.Codebook(un.Finite(3, (1,)), torch.tensor([[0.0], [1.0], [4.0]])).double()),
+    "one positive number": lambda: on_the_orthant(
+        codes.Codebook(un.Finite(3, (1,)), torch.tensor([[0.0], [1.0], [4.0]])).double()
+    ),
 }
 
 
@@ -74,7 +78,7 @@ def test_the_exact_model_has_the_entropy_of_the_data(kind):
         wanted = torch.full((2,), 2.0, dtype=torch.float64).log()
     else:
         code = codes.bits(2, (2,)).double()
-        schedule = un.schedules.Shifted(un.schedules.Cosine(), torch.tensor([[2.0], [-2.0]]))
+        schedule = un.schedules.Staggered(un.schedules.Cosine(), torch.tensor([[2.0], [-2.0]]))
         process = un.Gaussian(code.shape, schedule if kind == "in order" else None)
         code.cutoff = 0.05
         denoiser = un.Denoiser(ExactPair(code, process, Q), process, code=code)

@@ -111,7 +111,9 @@ def test_vectors_of_a_trained_network_are_frozen_and_settled():
     z, added = code.encode(x, un.noise.NoiseSource(0, 96), {})
     assert not added and z.shape == (96, 4, 8)
     assert float(z.mean((0, 1)).abs().max()) < 1e-4 and float((z.std((0, 1)) - 1).abs().max()) < 1e-3
-    body = SequenceTransformer(SequenceTransformerConfig(size=8 + 3, extra=0, numbers=8, width=16, layers=1, heads=2, length=4))
+    body = SequenceTransformer(
+        SequenceTransformerConfig(size=8 + 3, extra=0, numbers=8, width=16, layers=1, heads=2, length=4)
+    )
     denoiser = un.Denoiser(body, un.Gaussian(code.shape), code=code)
     before = [p.clone() for p in code.parameters()]
     optimiser, losses = torch.optim.Adam([p for p in denoiser.parameters() if p.requires_grad], 0.01), []

@@ -53,8 +53,8 @@ def test_probabilities_and_slopes_are_those_of_the_mixture(t):
 
 
 def test_a_step_is_exact_for_one_position():
-    """From z_t of the mixture to z_s in one step: the mean of 2 sqrt(z_s) and its square are those at s, at five standard errors
-    (false alarm 6e-7 each); the mutant steps from the most likely category."""
+    """From z_t of the mixture to z_s in one step: the means of 2 sqrt(z_s) and of its square are those at s, at five
+    standard errors (false alarm 6e-7 each); the mutant steps from the most likely category."""
     denoiser, s, t, n = exact(), 0.55, 0.75, 10_000
     x = torch.multinomial(Q, n, replacement=True, generator=torch.Generator().manual_seed(0))[:, None]
     process, z0 = denoiser.process, denoiser.code.vectors[x]

@@ -133,6 +133,8 @@ def test_what_does_not_fit_is_refused(words, tmp_path):
             Task.of(format, None, {"name": model, "options": options})
     with pytest.raises(ValueError, match="leave it out"):
         Task.of(format, "learned", {"name": "cir", "options": {}})
+    with pytest.raises(ValueError, match="schedules of their own: leave it out"):
+        Task.of(format, "learned", {"name": "embedding", "options": {"order": "left"}})
     run, _ = run_of(words, tmp_path / "run", "analog-bits")
     with pytest.raises(ValueError, match="a file with gaps, for unnoise infill"):
         draw(run.denoiser_of_config(), format, 1, given={"first": "a"})

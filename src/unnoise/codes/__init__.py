@@ -2,7 +2,7 @@
 
 from unnoise.codes.base import Code
 from unnoise.codes.codebook import Codebook, bits, corners, embeddings, one_hot
-from unnoise.codes.evidence import CodewordMean, Codewords, Evidence, evidence_of
+from unnoise.codes.evidence import CodewordMean, Codewords, VectorEvidence, evidence_of
 from unnoise.codes.from_encoder import FromEncoder, ReadVectors
 from unnoise.codes.orthant import CodewordLines
 
@@ -12,7 +12,7 @@ __all__ = [
     "CodewordLines",
     "CodewordMean",
     "Codewords",
-    "Evidence",
+    "VectorEvidence",
     "FromEncoder",
     "ReadVectors",
     "bits",

@@ -11,7 +11,7 @@ Under Gaussian noise
     log q(z_t^k | e(a)) = (alpha_t/sigma_t^2) z_t^k . e(a) - (alpha_t/sigma_t)^2 |e(a)|^2/2 + const,
 
 number by number where each has a schedule of its own, and the reverse process follows from the mean of e.  A process of
-one's own registers: `@codes.evidence_of.register(MyProcess)` on a function that returns an `Evidence`.
+one's own registers: `@codes.evidence_of.register(MyProcess)` on a function that returns a `VectorEvidence`.
 """
 
 from functools import singledispatch
@@ -43,7 +43,7 @@ class Codewords(Prediction):
         return -self.log_probs.gather(-1, index).squeeze(-1)
 
 
-class Evidence:
+class VectorEvidence:
     """How vectors are read under a process."""
 
     kind: type[Prediction]
@@ -62,7 +62,7 @@ class Evidence:
 
 
 @singledispatch
-def evidence_of(process: Process) -> Evidence:
+def evidence_of(process: Process) -> VectorEvidence:
     name = type(process).__name__
     raise TypeError(
         f"it is not known how vectors are read under {name}: write codes.evidence_of.register({name}), or take Gaussian or "
@@ -78,7 +78,7 @@ class CodewordMean(Codewords, Clean):
         self.log_probs, self.vectors = log_probs, vectors
 
 
-class GaussianEvidence(Evidence):
+class GaussianEvidence(VectorEvidence):
     kind = Clean
 
     def log_likelihoods(self, z, t, vectors, process):
@@ -96,7 +96,7 @@ class GaussianEvidence(Evidence):
 
 
 @evidence_of.register(Gaussian)
-def _(process: Gaussian) -> Evidence:
+def _(process: Gaussian) -> VectorEvidence:
     return GaussianEvidence()
 
 

@@ -5,11 +5,11 @@ a law of every symbol, so that at the cut-off p(x | z_eps) = prod_k p(x^k | z_ep
 
     -log p(x) <= KL(q(z_1 | f(x)) || p_1) + int_eps^1 rate dt + E[-log p(x | z_eps)]
 
-holds for any f and any network.  Of the encoder nothing is asked but that it is a function of x: on the way from z_1 to z_eps the
-chain q(. | f(x)) is one law of the path given x, and the bound is the variational one of the model p(z_1) p(path) p(x | z_eps) of
-path and data.  Where f has two texts at one place, the last term pays for telling them apart, at every cut-off.  What does
-not hold is a limit: vectors have no finite number of places that a network would know of, as a codebook has, so the rate is that
-of any numbers, and grows like 1/t; the cut-off is a part of the model, where noise still reads well and is not yet dear.
+holds for any f and any network.  Of the encoder nothing is asked but that it is a function of x: q(. | f(x)) is one law of
+the path from z_1 to z_eps given x, and this is the variational bound of the model p(z_1) p(path) p(x | z_eps).
+Where f has two texts at one place, the last term pays for telling them apart, at every cut-off.  What does not hold is a
+limit: no network knows the places where vectors may be, as it does with a codebook, so that the rate is that of any numbers,
+and grows like 1/t.  The cut-off is a part of the model: there noise still reads well, and is not yet dear.
 
 The network returns [width + size] numbers for each position, (v, logits):
 

@@ -10,8 +10,9 @@ probabilities this is the exact reverse process; with others the bound is a boun
 it is 2 sqrt(z) that is noised alike everywhere, early by the variance tau, and there corners are sqrt(8 h) apart.  Late they
 are told apart by means that are h e^{-tau/2s} apart: about as if the variance were s (e^{tau/s} - 1) throughout.
 
-Between two times z^{k,d} is a bridge given both ends, so that a step back may draw the category of each position, and the bridges
-that end on its vector: a kernel that is exact where the probabilities are and positions are independent, whatever its length.
+Between two times z^{k,d} is a bridge given both ends, so that a step back may draw the category of each position, and the
+bridges that end on its vector: a kernel that is exact where the probabilities are and positions are independent, however
+long it is.
 
 Each position normalised, z/sum z, tends to a Dirichlet law, but on its way it is no Wright-Fisher diffusion: its sum moves,
 and what moves it depends on the sum.  That diffusion has its own process, for one position (`processes.wright_fisher`).
@@ -22,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unnoise.cir_laws import CIRBridge
-from unnoise.codes.evidence import Codewords, Evidence, evidence_of
+from unnoise.codes.evidence import Codewords, VectorEvidence, evidence_of
 from unnoise.laws import Categorical, Law, sum_coordinates
 from unnoise.noise import NoiseSource
 from unnoise.predictions import OrthantScore
@@ -90,7 +91,7 @@ def levels(vectors: Tensor) -> list[tuple[float, Tensor]]:
     return [(level, (vectors == level).double()) for level in different]
 
 
-class OrthantEvidence(Evidence):
+class OrthantEvidence(VectorEvidence):
     kind = OrthantScore
 
     def points(self, vectors):
@@ -116,5 +117,5 @@ class OrthantEvidence(Evidence):
 
 
 @evidence_of.register(CoxIngersollRoss)
-def _(process: CoxIngersollRoss) -> Evidence:
+def _(process: CoxIngersollRoss) -> VectorEvidence:
     return OrthantEvidence()

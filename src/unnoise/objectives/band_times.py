@@ -33,7 +33,9 @@ class BandTimes(Times):
     ):
         levels, weights = (torch.as_tensor(v, dtype=torch.float64) for v in (levels, weights))
         if len(levels) != len(weights) + 1 or not bool((levels.diff() < 0).all()):
-            raise ValueError(f"{len(levels)} levels for {len(weights)} weights: pass falling log-SNRs, one more than weights")
+            raise ValueError(
+                f"{len(levels)} levels for {len(weights)} weights: pass falling log-SNRs, one more than weights"
+            )
         if not (bool((weights >= 0).all()) and float(weights.sum()) > 0):
             raise ValueError("weights of intervals are at least 0, and some are more")
         if not 0 < share < 1:

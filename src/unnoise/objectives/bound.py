@@ -50,7 +50,7 @@ Encoder = Callable[[Any, NoiseSource, dict[str, Any]], tuple[Tree, dict[str, Ten
 
 def _times_for(denoiser: AnyDenoiser, times: Times | None, exact: bool) -> Times:
     """The rule given, or the default, in the form that the process takes."""
-    process, chain = denoiser.process, denoiser.process.grid is not None
+    chain = denoiser.process.grid is not None
     if times is None:
         times = (Grid() if chain else Quadrature()) if exact else times_of(denoiser)
     times = instance_of(times, Times, "times", "un.Importance()")

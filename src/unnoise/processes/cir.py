@@ -119,6 +119,7 @@ class CoxIngersollRoss(Process):
 
     def prior_kl(self, x0: Tree, t: Clock = 1.0) -> Tensor:
         """By Gauss's nodes of every number, which are independent; numbers that often recur are looked at once."""
+        x0 = self.space.check(x0, "x0")
         if self.alike is not None and isinstance(t, float) and may_read(x0) and not x0.requires_grad:
             different, places = x0.unique(return_inverse=True)
             if len(different) <= SEEN < x0.numel():

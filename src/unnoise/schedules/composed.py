@@ -134,11 +134,11 @@ class PerCoordinate(Schedule):
     exact_time_of_beta = exact_time_of_log_snr
 
 
-class Shifted(Schedule):
+class Staggered(Schedule):
     """The log-SNR of another schedule, and a number more at each coordinate; variance preserving.
 
-    With c = e^shift and n^2 = c alpha^2 + sigma^2 of the other:  alpha' = sqrt(c) alpha/n,  sigma' = sigma/n, whose derivatives are
-    sqrt(c) sigma w/n^3 and -c alpha w/n^3,  w = sigma d_alpha - alpha d_sigma.
+    With c = e^shift and n^2 = c alpha^2 + sigma^2 of the other they are sqrt(c) alpha/n and sigma/n, with the derivatives
+    sqrt(c) sigma w/n^3 and -c alpha w/n^3, where w = sigma alpha' - alpha sigma'.
     """
 
     shifts: Tensor
@@ -147,7 +147,9 @@ class Shifted(Schedule):
         super().__init__()
         shifts = torch.as_tensor(shifts, dtype=torch.float64)
         if schedule.shape or not bool(shifts.isfinite().all()):
-            raise ValueError("Shifted takes one schedule for all coordinates, and for each a finite number to add to log-SNR")
+            raise ValueError(
+                "Staggered takes one schedule for all coordinates, and for each a finite number to add to log-SNR"
+            )
         self.schedule, self.shape = schedule, tuple(shifts.shape)
         self.register_buffer("shifts", shifts.clone(), persistent=False)
 

@@ -1,8 +1,8 @@
 """Models of categories by way of vectors under noise, a fixed or learned one for each (`codes.codebook`).
 
-Under Gaussian noise the positions of a sequence may be noised one after another, `order=left`: at each time the log-SNR of the
-first position is `spread` above the middle one's, and that of the last as much below it.  So the way back settles the left
-before the right, as text is read, and no position for good before the end.
+Under Gaussian noise the positions of a sequence may be noised one after another, `order=left`: at each time the log-SNR of
+the first position is `spread` above the middle one's, and that of the last as much below it.  So the way back settles the
+left before the right, as text is read.
 
 The learned schedule (`--schedule learned`) warps time for a code as for numbers; it begins where the code's bound does.
 """
@@ -15,7 +15,7 @@ import torch
 from unnoise.codes import Codebook, bits, corners, embeddings, one_hot
 from unnoise.objectives import BandTimes
 from unnoise.processes import CoxIngersollRoss, FiniteProcess, Gaussian, Process
-from unnoise.schedules import Cosine, Shifted
+from unnoise.schedules import Cosine, Staggered
 from unnoise.spaces import Finite
 from unnoise.training.models import Modelled, register_model
 
@@ -52,7 +52,7 @@ def gaussian(make: Callable[[], Codebook], hints: dict[str, Any], order: str, sp
     if order == "none":
         return coded(make, hints, Gaussian(code.shape, plain))
     shifts = torch.linspace(spread, -spread, code.space.dimension, dtype=torch.float64).reshape(*code.space.shape, 1)
-    schedule = Shifted(plain, shifts.expand(code.shape))
+    schedule = Staggered(plain, shifts.expand(code.shape))
     levels, weights = code.band(Gaussian(code.shape, plain))  # type: ignore[misc]
     wide, spread_weights = widened(levels, weights, spread)
     cutoff = float(plain.time_of_log_snr(wide[0]))
