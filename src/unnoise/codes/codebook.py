@@ -112,8 +112,10 @@ class Codebook(Code):
         band = self.band(process) if self.cutoff is None else None
         if band is None:
             return self.cutoff
+        schedule = cast(Any, process).schedule
+        where = next((p.device for p in schedule.parameters()), torch.device("cpu"))
         with torch.no_grad():
-            return float(cast(Any, process).schedule.time_of_log_snr(band[0][0]))
+            return float(schedule.time_of_log_snr(band[0][0].to(where)))
 
     def encode(self, x: Tree, noise: NoiseSource, condition: dict[str, Any]) -> tuple[Tree, dict[str, Tensor]]:
         return F.embedding(cast(Tensor, x), self.vectors), {}

@@ -42,17 +42,19 @@ class BandTimes(Times):
             raise ValueError(f"share = {share}: a part of the times above 0 and below 1 has to be even over all of [0, 1]")
         self.schedule, self.levels, self.weights = schedule, levels, weights
         self.share, self.draws = float(share), draws
+        self._there: dict[torch.device, tuple[Tensor, Tensor]] = {}  # levels and weights, once on every device
 
     def _table(self, low: float, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Levels as far as they lie between the times `low` and 1, the density in log-SNR of each interval, and the share
         of even times: all, where nothing is left of the band."""
-        times = torch.tensor([low, LAST], dtype=torch.float64, device=like.device)
-        first, last = self.schedule.log_snr(times).detach().to(like.device).unbind()
-        levels = self.levels.to(like.device).minimum(first).maximum(last)
-        mass = self.weights.to(like.device) * -levels.diff()
-        whole = mass.sum()
+        if like.device not in self._there:
+            self._there[like.device] = self.levels.to(like.device), self.weights.to(like.device)
+        levels, weights = self._there[like.device]
+        first, last = (self.schedule.log_snr(torch.full_like(levels[:1], end)).detach() for end in (low, LAST))
+        levels = levels.minimum(first).maximum(last)
+        whole = (weights * -levels.diff()).sum()
         share = torch.where(whole > 0, self.share, 1.0)
-        return levels, self.weights.to(like.device) / whole.clamp_min(1e-300), share
+        return levels, weights / whole.clamp_min(1e-300), share
 
     @torch.no_grad()
     def draw(self, noise, low):

@@ -63,8 +63,6 @@ def scheduled(process: Process, name: str | None, options: dict[str, Any]) -> tu
             f"schedule = {name!r}: this data has no numbers under Gaussian noise, as schedules by name are for, but {own}: "
             f"leave it out (a process of your own takes one by unnoise.training.schedules.with_schedule.register)"
         )
-    if not process.leaves and process.schedule.shape:  # type: ignore[union-attr]
-        raise ValueError(f"schedule = {name!r}: the coordinates of this process have schedules of their own: leave it out")
     begins = None if process.leaves else options.get("cutoff")  # the bound, where the format says so
     options = dict(options)
 

@@ -10,7 +10,7 @@ from typing import Any
 from unnoise.codes import Code
 from unnoise.data.base import Format
 from unnoise.predictions import Kinds, default_kind
-from unnoise.processes import Process
+from unnoise.processes import Gaussian, Process
 from unnoise.spaces import Space
 from unnoise.training.models import Modelled, modelled
 from unnoise.training.schedules import scheduled
@@ -33,6 +33,8 @@ class Task:
         words, space = repr(own), own.space  # before a schedule takes it over
         made = None if model is None else modelled(model, own, format.network_hints())
         given = (own, format.objective_options()) if made is None else (made.process, made.options)
+        if schedule is not None and made is not None and isinstance(made.process, Gaussian) and made.process.schedule.shape:
+            raise ValueError(f"schedule = {schedule!r}: the coordinates of this model have schedules of their own: leave it out")
         process, options = scheduled(given[0], schedule, given[1])
         return cls(format, process, options, schedule, words, space, model, made)
 

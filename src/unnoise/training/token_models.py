@@ -8,6 +8,7 @@ The learned schedule (`--schedule learned`) warps time for a code as for numbers
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -99,4 +100,5 @@ def _(process: Process, hints: dict[str, Any], height: float = 4.0) -> Modelled:
     def make() -> Codebook:
         return corners(space.size, space.shape, height)
 
-    return coded(make, hints, CoxIngersollRoss(make().shape, alpha=1.0))
+    made = coded(make, hints, CoxIngersollRoss(make().shape, alpha=1.0))
+    return replace(made, training={"capture": False})  # its series look at their values on the host
