@@ -118,9 +118,9 @@ def test_the_bound_lies_above_the_model_s_own_law(seed):
     assert float(gap.min()) > -2e-3 and float(gap.max()) > 5e-3
 
 
-def own_law_on_the_orthant(denoiser, steps=30, points=190, reach=8.5):
+def own_law_on_the_orthant(denoiser, steps=30, points=170, reach=8.5):
     """The same of one positive number z = y^2/4, by short steps of bridges on a grid of y; what the grid misses of a row, less
-    than 0.005, is put back."""
+    than 0.008, is put back."""
     y = (torch.arange(points, dtype=torch.float64) + 0.5) * reach / points
     h, low, z = float(y[1] - y[0]), denoiser.cutoff, y.square() / 4
     p = torch.exp(-z) * y / 2  # the density of y under the prior
@@ -129,21 +129,20 @@ def own_law_on_the_orthant(denoiser, steps=30, points=190, reach=8.5):
     for t, s in zip(times[:-1], times[1:], strict=True):
         kernel = denoiser(near, t).step(s).log_prob(far).exp().reshape(points, points) * y / 2
         whole = kernel.sum(1) * h
-        assert float((whole - 1)[:-30].abs().max()) < 5e-3
+        assert float((whole - 1)[:-30].abs().max()) < 8e-3
         p = (p / whole) @ kernel * h
     return (p[:, None] * denoiser(z[:, None, None], low).log_probs[:, 0].exp()).sum(0) * h
 
 
 def test_the_bound_lies_above_the_own_law_on_the_orthant():
     code = codes.Codebook(un.Finite(3, (1,)), torch.tensor([[0.0], [1.0], [4.0]])).double()
-    schedule = un.schedules.VE(0.15, 2.5)
+    schedule = un.schedules.VE(0.3, 2.5)
     denoiser = un.Denoiser(Told(code, 1, 1.5), un.CoxIngersollRoss(code.shape, alpha=1.0, schedule=schedule), code=code)
     code.cutoff = 0.2
     with torch.no_grad():
         law = own_law_on_the_orthant(denoiser)
         bound = un.bound(denoiser, denoiser.space.states(), times=un.Quadrature(48), exact=True).total
     gap = bound + law.log()
-    print(gap, law, law.sum())
     assert float(law.sum()) == pytest.approx(1, abs=1e-3)
     assert float(gap.min()) > -5e-3 and float(gap.max()) > 5e-3
 
