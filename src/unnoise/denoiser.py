@@ -194,9 +194,9 @@ class Denoiser(AnyDenoiser):
     ):
         super().__init__()
         self.network, self.process = network, instance_of(process, Process, "process", "un.Gaussian((2,))")
-        self.kinds = resolve_kinds(process, code.predicts if predicts is None and code is not None else predicts)
+        self.kinds = resolve_kinds(process, code.kinds(process.base) if predicts is None and code is not None else predicts)
         self.variance, self.kernel = variance, check_kernel(kernel)
-        if self_condition:
+        if self_condition and not (code is not None and code.tells_clean):
             check_kinds(process, self.kinds)
         self.start, self.coded = start, None if code is None else instance_of(code, Code, "code", "un.codes.bits(27, (16,))")
         self.self_condition, self.passes = self_condition, 2 if self_condition else 1
@@ -242,7 +242,7 @@ class Denoiser(AnyDenoiser):
 
     @property
     def cutoff(self) -> float:
-        own = None if self.coded is None else self.coded.cutoff
+        own = None if self.coded is None else self.coded.earliest(self.process.base)
         return super().cutoff if own is None else own
 
     @property
@@ -323,7 +323,8 @@ class Coded(AnyDenoiser):
 
     @property
     def cutoff(self) -> float:
-        return super().cutoff if self.coded.cutoff is None else self.coded.cutoff
+        own = self.coded.earliest(self.process.base)
+        return super().cutoff if own is None else own
 
 
 def clock_of(t: Clock, process: Process, rows: int, device: torch.device) -> Tree:

@@ -38,7 +38,6 @@ from unnoise.networks.told import conditions_of, hear, source_tokens, told_embed
 from unnoise.predictions import LinearHead
 from unnoise.shapes import AnyState, Float, Int, Tree
 
-
 @dataclass(kw_only=True)
 class SequenceTransformerConfig:
     size: int  # categories, without MASK
@@ -107,9 +106,7 @@ class SequenceTransformer(nn.Module):
         self.beside = nn.Linear(config.vectors, width) if config.vectors else None
         self.answer = zeroed(nn.Linear(width, config.answers)) if config.answers else None
 
-    def _tokens(
-        self, x: Int[Tensor, "batch length"], previous: Tensor | None, mixture: Any
-    ) -> Float[Tensor, "batch length width"]:
+    def _tokens(self, x: Tensor, previous: Tensor | None, mixture: Any) -> Float[Tensor, "batch length width"]:
         if self.config.causal:
             x = F.pad(x, (1, 0), value=self.config.size)[:, :-1]
             if mixture is not None:

@@ -163,6 +163,8 @@ def fill(
     without a seed it is fresh, of `info.seed`.  `numbers` stand for the places, and `sampler` for the default method where
     all that is drawn is masked.
 
+    Where a code stands for the data, its states are known where the data are (`codes.Code.known`).
+
     Exactly where a masked leaf has gaps, and where leaves of numbers in a product are known or not as a whole: those stand
     at time 0, and rows that know the same of them are drawn together.  Else in more steps, of `rounds` calls each: by
     particles where few numbers are known, and by `Replacement` where many are, or categories.
@@ -170,6 +172,8 @@ def fill(
     where, process, seed = device_of(device), denoiser.process, seed_of(seed)
     denoiser = denoiser.to(where)
     _check_batch(batch)
+    data, settled = x, fixed
+    x, fixed = states_known(denoiser, x, fixed)
     plan = default_sampler(process, steps)
     if sampler is not None:
         _check_fits(sampler, process)
@@ -178,7 +182,7 @@ def fill(
                 f"--sampler {type(sampler).__name__}: only masked data is filled by another method: leave it out"
             )
         plan = Plan(sampler, default_steps(process) if steps is None else steps)
-    infos, places, found = [Info(seed=seed)], [torch.zeros(0, dtype=torch.int64)], [some_rows(x, slice(0))]
+    infos, places, found = [Info(seed=seed)], [torch.zeros(0, dtype=torch.int64)], [some_rows(data, slice(0))]
     for pattern, rows in _patterns(process, fixed).items():
         approximate = FEW in pattern or PARTLY in pattern
         held = [name for name, kind in zip(process.leaves, pattern, strict=False) if kind == KNOWN]
@@ -205,8 +209,17 @@ def fill(
         drawn, info = sample_many(denoiser, len(rows), batch, begin, **options)
         infos.append(info)
         places.append(rows)
-        found.append(map_leaves(_where_open, some_rows(fixed, rows), some_rows(x, rows), drawn))
-    return put_rows(x, torch.cat(places), join(found)), joined(infos)
+        found.append(map_leaves(_where_open, some_rows(settled, rows), some_rows(data, rows), drawn))
+    return put_rows(data, torch.cat(places), join(found)), joined(infos)
+
+
+@torch.no_grad()
+def states_known(denoiser: AnyDenoiser, x: Tree, fixed: Tree) -> tuple[Tree, Tree]:
+    """What is noised, and which of it is known, where that stands for the data by a code; else the two as they are."""
+    if denoiser.code is None:
+        return x, fixed
+    z, held = denoiser.code.known(map_leaves(lambda leaf: leaf.to(denoiser.device), x), fixed)
+    return map_leaves(lambda leaf: leaf.cpu(), z), map_leaves(lambda leaf: leaf.cpu(), held)
 
 
 def _where_open(known: Tensor, old: Tensor, new: Tensor) -> Tensor:

@@ -46,22 +46,24 @@ def objective_of(
     denoiser: Denoiser, config: TrainConfig, options: dict[str, Any], made: Modelled | None = None
 ) -> Objective:
     """What is minimised: the bound, and for products in a share of the rows the bound given some of their leaves."""
-    weighting, process = weighting_of(config.weighting, denoiser.process, options), denoiser.process
+    process, says = denoiser.process, denoiser.code is not None and denoiser.code.categories
+    weighting = weighting_of(config.weighting, process, options, says)
     if made is not None and made.objective is not None:
         return made.objective(denoiser, weighting=weighting, **options)
     if len(process.leaves) > 1 and config.observed > 0:
         return Observed(denoiser, config.observed, weighting=weighting, **options)
     graded = any(leaf.absorbing or leaf_kind(leaf) == "number" for leaf in leaf_processes(process))  # in time, by themselves
-    even = weighting.even and not graded
+    even = weighting.even and (says or not graded)
     objective = Objective(denoiser, weighting, **({"times": Stratified(), **options} if even else options))
     objective.loss_only = True
     return objective
 
 
-def weighting_of(name: str, process: Process, options: dict[str, Any]) -> Weighting:
-    """By name; one that concerns nothing of the data is refused, for the bound would be trained under another name."""
+def weighting_of(name: str, process: Process, options: dict[str, Any], coded: bool = False) -> Weighting:
+    """By name; one that concerns nothing of the data is refused, for the bound would be trained under another name.
+    `coded`: whether the states stand for categories."""
     kind, what = ("category", "categories") if name == "cross_entropy" else ("number", "numbers")
-    if name != "bound" and not has(process, kind):
+    if name != "bound" and not has(process, kind) and not (coded and kind == "category"):
         raise ValueError(f"weighting = {name!r} is for {what}, and this data has none: leave it out")
     if name == "edm":  # formats bring numbers to a standard deviation of 1, and levels to [-1, 1]
         return WEIGHTINGS[name](0.5 if "decoder" in options else 1.0)  # type: ignore[call-arg]

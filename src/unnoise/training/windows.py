@@ -12,6 +12,8 @@ follow the text from left to right, and what one has drawn the next is given:
 Each draw is exact given what its window shows, for symbols once revealed stay under masking.  So of a chain in which every
 symbol depends on the one before it, gaps and continuations have the exact law as long as the symbol on either side of a run
 lies in its window.  Windows of a text that do not overlap are drawn together: neither sees anything of the other.
+
+Where vectors stand for the symbols, the other gaps in a window are drawn with the run and forgotten.
 """
 
 from dataclasses import dataclass
@@ -93,7 +95,7 @@ def fill_windows(
     Where a text is shorter than others, what comes after its end is known and holds the number after the last symbol, as
     `Sequences.gaps` gives it.  A text's draws depend on the seed, its place and the text alone.
     """
-    past, x, seed = denoiser.process.space.size, x.clone(), seed_of(seed)  # type: ignore[attr-defined]
+    past, x, seed = denoiser.space.size, x.clone(), seed_of(seed)  # type: ignore[attr-defined]
     sizes = (~(fixed & (x == past))).sum(1).tolist()
     gaps = [runs(row) for row in fixed.tolist()]
     if sampler is None and steps is None and denoiser.process.absorbing and FirstHitting().refuse(denoiser.process) is None:
