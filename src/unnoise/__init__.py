@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         codes,
         generators,
         guidance,
+        latent,
         likelihoods,
         objectives,
         oracles,
@@ -142,6 +143,7 @@ MODULES = (
         "extensions",
         "generators",
         "guidance",
+        "latent",
         "laws",
     ),
     *(
@@ -303,6 +305,7 @@ __all__ = [
     "fit_variance",
     "generators",
     "guidance",
+    "latent",
     "likelihood",
     "likelihoods",
     "load",

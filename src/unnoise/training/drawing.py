@@ -170,6 +170,10 @@ def fill(
     where, process, seed = device_of(device), denoiser.process, seed_of(seed)
     denoiser = denoiser.to(where)
     _check_batch(batch)
+    data, told = x, fixed  # and x, fixed are states of the process
+    if denoiser.code is not None:
+        parts = denoiser.code.known(*(map_leaves(lambda v: v.to(where), tree) for tree in (x, fixed)))
+        x, fixed = (map_leaves(lambda v: v.cpu(), tree) for tree in parts)
     plan = default_sampler(process, steps)
     if sampler is not None:
         _check_fits(sampler, process)
@@ -178,7 +182,7 @@ def fill(
                 f"--sampler {type(sampler).__name__}: only masked data is filled by another method: leave it out"
             )
         plan = Plan(sampler, default_steps(process) if steps is None else steps)
-    infos, places, found = [Info(seed=seed)], [torch.zeros(0, dtype=torch.int64)], [some_rows(x, slice(0))]
+    infos, places, found = [Info(seed=seed)], [torch.zeros(0, dtype=torch.int64)], [some_rows(data, slice(0))]
     for pattern, rows in _patterns(process, fixed).items():
         approximate = FEW in pattern or PARTLY in pattern
         held = [name for name, kind in zip(process.leaves, pattern, strict=False) if kind == KNOWN]
@@ -205,8 +209,8 @@ def fill(
         drawn, info = sample_many(denoiser, len(rows), batch, begin, **options)
         infos.append(info)
         places.append(rows)
-        found.append(map_leaves(_where_open, some_rows(fixed, rows), some_rows(x, rows), drawn))
-    return put_rows(x, torch.cat(places), join(found)), joined(infos)
+        found.append(map_leaves(_where_open, some_rows(told, rows), some_rows(data, rows), drawn))
+    return put_rows(data, torch.cat(places), join(found)), joined(infos)
 
 
 def _where_open(known: Tensor, old: Tensor, new: Tensor) -> Tensor:

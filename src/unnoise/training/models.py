@@ -60,6 +60,12 @@ def model_options(name: str) -> dict[str, Any]:
     return {p.name: None if p.default is Parameter.empty else p.default for p in parameters}
 
 
+def asked(name: str, options: dict[str, Any], preset: str) -> dict[str, Any]:
+    """A model as a run's configuration names it; one that has sizes of its own takes that of the network."""
+    sized = {"preset": preset} if "preset" in model_options(name) else {}
+    return {"name": name, "options": {**sized, **options}}
+
+
 def modelled(model: dict[str, Any], process: Process, hints: dict[str, Any]) -> Modelled:
     """What {"name", "options"} makes of a process; what does not fit is refused by name."""
     name, options = model["name"], model.get("options") or {}
