@@ -1,5 +1,5 @@
-"""The bound of latent models on data that can be listed, with random networks: for any of them sum_x exp(-bound(x)) <= 1, and
-no bound lies below -log p(x) of the law that the model draws from.  Expectations are sums and quadrature; nothing is drawn."""
+"""The bound of latent models on data that can be listed, with random networks: sum_x exp(-bound(x)) <= 1, and no bound lies
+below -log p(x) of the law that the model draws from.  Expectations are sums and quadrature; nothing is drawn."""
 
 from functools import cache
 from math import pi, sqrt

@@ -47,8 +47,9 @@ def checked_output(out: Any, wanted: tuple[int, ...], who: str, meaning: str) ->
 class Autoencoder(Code):
     """`space` of the data; `data` is the law that the decoder's numbers are, `likelihood_of(space)` unless told.
 
-    `settled` says that encoder and decoder are trained in a first stage, and frozen.  `share` is that of the training's
-    time which it takes, `first_steps` its updates, where these are told.
+    `settled` says that encoder and decoder are trained in a first stage, and frozen; else such a stage is only where they
+    start from.  `share` is that of the training's time which it takes, `first_steps` its updates, where these are told; 0:
+    there is none.
     """
 
     def __init__(
@@ -64,8 +65,8 @@ class Autoencoder(Code):
         extras: tuple[Extra, ...] = (),
     ):
         super().__init__()
-        if not 0 < share < 1:
-            raise ValueError(f"share = {share}: of the training's time, between 0 and 1")
+        if not 0 <= share < 1:
+            raise ValueError(f"share = {share}: of the training's time, from 0 to 1")
         self.space, self.encoder, self.decoder = space, encoder, decoder
         self.data = likelihood_of(space) if data is None else data
         self.share, self.first_steps, self.lr, self.extras = share, first_steps, lr, extras
@@ -74,8 +75,8 @@ class Autoencoder(Code):
             extra.check(self.data)
         if extras and not settled:
             raise ValueError(
-                f"{type(extras[0]).__name__} is a loss of a first stage, and joint training is on the bound alone: choose two "
-                f"stages, or leave it out"
+                f"{type(extras[0]).__name__} is a loss of a first stage, and joint training is on the bound alone: choose "
+                f"two stages, or leave it out"
             )
 
     def freeze(self) -> None:
@@ -106,21 +107,22 @@ class Autoencoder(Code):
     def finish(self, rows: Rows, seed: int) -> None:
         """After the first stage."""
 
-    def prepare(self, rows: Rows, seconds: float | None, device: torch.device, seed: int) -> None:
-        if self.trained:
-            return
+    def prepare(self, rows: Rows, seconds: float | None, device: torch.device, seed: int) -> bool:
+        if (self.share if self.first_steps is None else self.first_steps) == 0:
+            return False
         self.to(device)
         self.requires_grad_(True)
         devices = [device.index or 0] if device.type == "cuda" else []
         with torch.enable_grad(), torch.random.fork_rng(devices=devices):
             torch.manual_seed(seed)
             settle(self, rows, None if seconds is None else self.share * seconds, device, seed)
-        self.requires_grad_(False)
+        self.requires_grad_(self.trained)
         with torch.no_grad():
             self.finish(rows, seed)
         wrong = next((name for name, value in self.state_dict().items() if not bool(value.isfinite().all())), None)
         if wrong is not None:
             raise FloatingPointError(f"the first stage left {wrong} of {type(self).__name__} not finite: {REMEDY}")
+        return True
 
 
 REMEDY = "nothing was saved yet: choose a lower rate, lr=..., or other weights of its losses"

@@ -12,8 +12,8 @@ What suits a space is the open function `likelihood_of`: a space of one's own re
     def _(space):
         return MyLaw(space)
 
-a `DataLaw`, which also says how an encoder sees such data.  Of the learned deviation something is left, `LEAST`, however sure
-a decoder is: a density of data that repeat themselves has no upper end, and a bound on it nothing to converge to.
+a `DataLaw`, which also says how an encoder sees such data.  Of the learned deviation something is left, `LEAST`, however
+sure a decoder is: a density of data that repeat themselves has no upper end, and a bound on it nothing to converge to.
 """
 
 from functools import singledispatch

@@ -1,10 +1,11 @@
 """Further losses of a first stage, on the mean of p(x | z): what a bound does not ask for, and eyes do.
 
-    Perceptual(weight, features)    weight D |f(x) - f(mean)|^2, f the normalised features of a network, D the coordinates of x
-    Adversarial(weight)             -weight D c(mean), c a critic that is trained to tell patches of data from means (hinge loss)
+    Perceptual(weight, features)    weight D |f(x) - f(mean)|^2, f the normalised features of a network
+    Adversarial(weight)             -weight D c(mean), c a critic, trained to tell patches of data from means (hinge loss)
 
-Features are those of any network that returns one tensor or several, or of a classifier that is trained here: on labels,
-`classifier(x, labels)`, or, where there are none, on how an image was turned or mirrored, which is known without asking.
+D is the number of coordinates of x.  Features are those of any network that returns one tensor or several, or of a
+classifier that is trained here: on labels, `classifier(x, labels)`, or, where there are none, on how an image was turned or
+mirrored, which is known without asking.
 
 These change which encoder and decoder come out, never that the bound is one.
 """

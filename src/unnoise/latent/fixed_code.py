@@ -54,8 +54,8 @@ class FixedCode(Code):
             return z, {}
         if first_leaf(z).dtype.is_floating_point:
             raise ValueError(
-                "the states of FixedCode(rounds=False) are numbers, and z = e(x) has no density: data are read off the states "
-                "at the cut-off then, rounds=True"
+                "the states of FixedCode(rounds=False) are numbers, and z = e(x) has no density: data are read off the "
+                "states at the cut-off then, rounds=True"
             )
         return z, {"likelihood": -self.law(z, 0.0, None, None).log_prob(x).double()}
 

@@ -7,11 +7,15 @@ of the encoder, -1/2 sum log(2 pi e v): without it the sum bounds nothing, since
 by squeezing e to a point.  With it the terms of z_0 are KL(e || p), and the whole is -log p(x) where e is the posterior.
 
 Jointly (`settled=False`) encoder, decoder and denoiser are trained on this one sum: e is drawn as m + sqrt(v) n, along which
-gradients pass, so that everything has an unbiased gradient of the bound.  The scale of z is the encoder's own affair then.
+gradients pass, so that everything has an unbiased gradient of the bound.
 
-In two stages (`settled=True`) encoder and decoder come first, by E_e[-log p(x | z)] + kl KL(e || N(0, 1)).  After that every
-channel of z is shifted and scaled to mean 0 and deviation 1 (`shift`, `scale`), which the entropy counts: e is the density of
-the states that are noised.  The sum above is a bound all the same.
+In two stages (`settled=True`) encoder and decoder come first, by E_e[-log p(x | z)] + kl KL(e || N(0, 1)), and stand still.
+After that every channel of z is shifted and scaled to mean 0 and deviation 1 (`shift`, `scale`), which the entropy counts: e
+is the density of the states that are noised.  The sum above is a bound all the same.
+
+Joint training starts from a short stage of that kind too, in which the weight `kl` rises to 1.  A denoiser that predicts
+velocity 0, as one does that has learned nothing, is exact for N(0, 1): where the stage ends, the joint bound begins.  From a
+start at random the terms of z are the first to fall, to where z says nothing, and stay.
 
 How much of x a latent coordinate k knows is told by
 
@@ -65,7 +69,7 @@ class NormalCode(Autoencoder):
         super().__init__(space, encoder, decoder, data, settled, **first)
         if kl < 0:
             raise ValueError(f"kl = {kl}: the weight of the divergence in the first stage is 0 or more")
-        self.shape, self.kl, self.cutoff = tuple(shape), kl, cutoff
+        self.shape, self.kl, self.cutoff, self.done = tuple(shape), kl, cutoff, 0.0
         channels = (shape[0], *[1] * (len(shape) - 1)) if len(shape) == 3 else shape[-1:]
         self.register_buffer("shift", torch.zeros(channels))
         self.register_buffer("scale", torch.ones(channels))
@@ -123,7 +127,14 @@ class NormalCode(Autoencoder):
         std = (log_variance / 2).exp()
         law = self.decoded(mean + std * noise.normal(self.shape, mean.dtype).to(mean.device))
         divergence = Normal(mean, std).kl(Normal(torch.zeros_like(mean), torch.ones_like(std)))
-        return self.unlikely(law, x) + self.kl * divergence, law
+        weight = self.kl + (1 - self.kl) * self.done if self.trained else self.kl
+        return self.unlikely(law, x) + weight * divergence, law
+
+    def begin(self, x: Tree, generator: torch.Generator) -> None:
+        self.done = 0.0
+
+    def after(self, step: int, done: float, generator: torch.Generator) -> None:
+        self.done = done
 
     def finish(self, rows: Rows, seed: int) -> None:
         x = map_leaves(lambda leaf: leaf.to(self.scale.device), rows(MEASURED))
@@ -161,8 +172,8 @@ class NormalCode(Autoencoder):
         found = {}
         if 2 * idle > count:
             found["posterior collapse"] = (
-                f"{idle} of {count} latent coordinates tell less than {IDLE:g} nats of the data: take fewer, latent=..., or a "
-                f"weaker decoder"
+                f"{idle} of {count} latent coordinates tell less than {IDLE:g} nats of the data: take fewer, latent=..., "
+                f"a longer first stage, or a weaker decoder"
             )
         if sharp:
             found["entropy collapse"] = (

@@ -40,6 +40,7 @@ DECAY, LOW = 0.98, 0.05
 EVERY, SETTLES = 25, 0.8  # updates between looks at dead codes; the share of the stage after which none is moved
 ENOUGH = 4  # encodings for each code, from which it is told which are dead
 MEASURED = 4096  # rows by which codes are counted when the stage is over
+SOUGHT = 8192  # encodings among which codes begin
 UPDATED = ("ema", "gradient")
 
 
@@ -118,23 +119,22 @@ class QuantisedCode(Autoencoder):
 
     # the first stage
 
-    def prepare(self, rows: Rows, seconds: float | None, device: torch.device, seed: int) -> None:
+    def prepare(self, rows: Rows, seconds: float | None, device: torch.device, seed: int) -> bool:
         places = self.shape[0]
         found = batch_size(rows(-(-self.codes // places)))
         if self.codes > found * places:
             raise ValueError(
-                f"a codebook of {self.codes} codes is larger than the data: {found} rows of {places} places have no more than "
-                f"{found * places} things to stand for: take {max(2, found * places // ENOUGH)} codes at most, codes=..."
+                f"a codebook of {self.codes} codes is larger than the data: {found} rows of {places} places have no more "
+                f"than {found * places} things to stand for: take {max(2, found * places // ENOUGH)} at most, codes=..."
             )
-        super().prepare(rows, seconds, device, seed)
+        return super().prepare(rows, seconds, device, seed)
 
     @torch.no_grad()
     def begin(self, x: Tree, generator: torch.Generator) -> None:
         """Codes are put where encodings lie."""
         h = self.encoded(x).flatten(0, 1)
-        chosen = torch.randint(len(h), (self.codes,), generator=generator).to(h.device)
         apart = torch.randn(self.vectors.shape, generator=generator).to(h)
-        self.vectors.copy_(h[chosen] + 1e-3 * h.std() * apart)
+        self.vectors.copy_(spread_out(h, self.codes, generator) + 1e-3 * h.std() * apart)
         if self.codebook == "ema":
             self.vectors.requires_grad_(False)
         self.counts, self.sums = torch.ones(self.codes, device=h.device), self.vectors.detach().clone()
@@ -195,3 +195,15 @@ class QuantisedCode(Autoencoder):
             "dead codes": f"{dead} of {count} codes stand for none of {int(seen['counted'])} places that were counted: take "
             f"fewer, codes=..., or a longer first stage"
         }
+
+
+def spread_out(h: Float[Tensor, "encodings width"], count: int, generator: torch.Generator) -> Float[Tensor, "count width"]:
+    """Encodings far from one another: each is drawn in proportion to its squared distance to those before (k-means++)."""
+    some = h[torch.randint(len(h), (min(len(h), SOUGHT),), generator=generator).to(h.device)].cpu()
+    chosen, least = [some[0]], (some - some[0]).square().sum(1)
+    while len(chosen) < count:
+        total = float(least.sum())
+        place = torch.multinomial(least if total > 0 else torch.ones_like(least), 1, generator=generator)
+        chosen.append(some[place[0]])
+        least = torch.minimum(least, (some - chosen[-1]).square().sum(1))
+    return torch.stack(chosen).to(h)

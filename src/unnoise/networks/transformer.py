@@ -85,7 +85,7 @@ class SequenceTransformer(nn.Module):
         self.project = zeroed(nn.Linear(width, width, bias=False)) if config.tied else None
         self.out = None if config.tied else zeroed(nn.Linear(width, config.size))
 
-    def _tokens(self, x: Int[Tensor, "batch length"], previous: Tensor | None) -> Float[Tensor, "batch length width"]:
+    def _tokens(self, x: Tensor, previous: Tensor | None) -> Float[Tensor, "batch length width"]:
         if self.config.causal:
             x = F.pad(x, (1, 0), value=self.config.size)[:, :-1]
         h = self.embedding(x)
@@ -105,7 +105,7 @@ class SequenceTransformer(nn.Module):
 
     def features(
         self,
-        x: Int[Tensor, "batch *shape"],
+        x: Tensor,
         t: Float[Tensor, "batch"] | None = None,
         previous: Tensor | None = None,
         **condition: Any,
@@ -136,7 +136,7 @@ class SequenceTransformer(nn.Module):
 
     def forward(
         self,
-        x: Int[Tensor, "batch *shape"],
+        x: Tensor,
         t: Float[Tensor, "batch"] | None = None,
         previous: Tensor | None = None,
         **condition: Any,

@@ -9,6 +9,7 @@ from unnoise.networks.presets import network_for
 from unnoise.processes import FiniteProcess, Gaussian, Masking, Process, Uniform
 from unnoise.training.models import Modelled, register_model
 
+SHARES = {True: 0.3, False: 0.15}  # of the time, for the first stage: of two, and as a start
 STAGES, NOISES = ("joint", "two"), {"masking": Masking, "uniform": Uniform}
 
 
@@ -46,7 +47,7 @@ def _(
     patch: int = 2,
     cutoff: float = 0.01,
     kl: float = 0.1,
-    share: float = 0.3,
+    share: float | None = None,
     first_steps: int | None = None,
     lr: float = 2e-3,
     perceptual: float = 0.0,
@@ -61,7 +62,8 @@ def _(
     places = coders_for(space)(data=data, size=preset, patch=patch).places
     own = Gaussian(latent_shape(places, latent))
     settled = stage == "two"
-    first = {"kl": kl, "share": share, "first_steps": first_steps, "lr": lr} if settled else {}
+    share = SHARES[settled] if share is None else share
+    first = {"kl": kl, "share": share, "first_steps": first_steps, "lr": lr}
 
     def code() -> NormalCode:
         more = extras(perceptual, adversarial)

@@ -40,6 +40,7 @@ from unnoise.training.watching import Watch
 from unnoise.tree import leaves, map_leaves
 
 MOST_FITTED = 50_000  # rows that a law is fitted to
+EARLY = 0.25  # the share of a training before which nothing is said to be wrong with a code
 
 
 class NonFinite(FloatingPointError):
@@ -112,8 +113,7 @@ class Trainer:
         def some(n: int | None = None) -> Tree:
             return self._modelled(rows[order[:n]])
 
-        code.prepare(some, 60 * c.minutes if c.minutes is not None else None, self.device, c.seed)
-        return not code.trained
+        return bool(code.prepare(some, 60 * c.minutes if c.minutes is not None else None, self.device, c.seed))
 
     def _modelled(self, rows: Tensor) -> Tree:
         """What is modelled of some rows."""
@@ -310,7 +310,7 @@ class Trainer:
         with self.learner.shown(), torch.no_grad():
             seen = code.monitor(x, NoiseSource(self.config.seed, self.watch.some, self.device).at("monitor"))
         for name, words in code.troubles(seen).items():
-            if name not in self.troubled:
+            if name not in self.troubled and self._done() >= EARLY:
                 self.troubled.add(name)
                 warnings.warn(f"{name} at step {self.step}: {words}", stacklevel=2)
         return {f"code_{name}": value for name, value in seen.items()}

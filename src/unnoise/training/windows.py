@@ -93,7 +93,7 @@ def fill_windows(
     Where a text is shorter than others, what comes after its end is known and holds the number after the last symbol, as
     `Sequences.gaps` gives it.  A text's draws depend on the seed, its place and the text alone.
     """
-    past, x, seed = denoiser.process.space.size, x.clone(), seed_of(seed)  # type: ignore[attr-defined]
+    past, x, seed = denoiser.space.size, x.clone(), seed_of(seed)  # type: ignore[attr-defined]
     sizes = (~(fixed & (x == past))).sum(1).tolist()
     gaps = [runs(row) for row in fixed.tolist()]
     if sampler is None and steps is None and denoiser.process.absorbing and FirstHitting().refuse(denoiser.process) is None:
