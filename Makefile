@@ -5,7 +5,7 @@ export PIP_CONSTRAINT := constraints/dev.txt
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test conformance campaign mutants bench bench-families bench-peers bench-few-steps peers pictures \
+.PHONY: setup demo test conformance campaign mutants bench bench-families bench-peers bench-few-steps peers table pictures \
   lint clean
 setup: .venv/.ready
 
@@ -62,6 +62,10 @@ PEERS := schedules masking_schedules solver_runs gaussian_steps number_losses ca
 peers: .venv-peers/.ready
 	cd benchmarks && for script in $(PEERS); do \
 	  ../.venv-peers/bin/python -W ignore -m peers.$$script --checkouts $(abspath $(CHECKOUTS)) || exit 1; done
+
+# Every way to model a text in one table: make table TEXT="TRAIN VALID" [ROW=masking]
+table: setup
+	$(BIN)/python benchmarks/method_table.py $(TEXT) --out out/table $(if $(ROW),--row "$(ROW)")
 
 pictures: setup
 	$(BIN)/python docs/pictures.py

@@ -1,14 +1,16 @@
-"""How good models of small images are, as numbers and as ordinal categories, on files with labels such as MNIST.
+"""How good models of small images are, on files with labels such as MNIST.
 
     python benchmarks/image_quality.py --train-images F --train-labels F --test-images F --test-labels F
-        [--minutes 3] [--only numbers,categories] [--samples 1000] [--preset small] [--rows N] [--judge FILE] [--out DIR]
+        [--minutes 3] [--only numbers,categories,latent,two-stage,vq] [--samples 1000] [--preset small] [--rows N]
+        [--judge FILE] [--out DIR]
 
-Files are .npy or IDX, gzipped or not.  For both kinds: train with the library's defaults, then the bound on the test file,
-for numbers the likelihood by the probability flow on some of its rows (and the bound on the same ones), and the share of
-samples that classifiers of real images recognise, beside controls (see `unnoise.evaluation.images`): "recognised" by three
-of them, each as sure as it is of 99 % of real images, "by one" if the first is at least half sure.  --judge judges files of
-images that were drawn before, by this library or another.  Prints one JSON; sheets of samples and of real images are written
-to --out.
+Files are .npy or IDX, gzipped or not. The kinds are pixels as numbers and as ordinal categories, numbers by way of a latent
+space (trained jointly, or in two stages), and by way of masked codes. For each kind: train with the library's defaults,
+then the bound on the test file, for pixels as numbers the likelihood by the probability flow on some of its rows (and the
+bound on the same ones), and the share of samples that classifiers of real images recognise, beside controls (see
+`unnoise.evaluation.images`): "recognised" by three of them, each as sure as it is of 99 % of real images, "by one" if the
+first is at least half sure. --judge judges files of images that were drawn before, by this library or another. Prints one
+JSON; sheets of samples and of real images are written to --out.
 """
 
 import argparse
@@ -34,6 +36,13 @@ from unnoise.training.run import Run
 from unnoise.training.trainer import train
 
 SHEET = 100  # images on a sheet
+KINDS: dict[str, tuple[bool, dict[str, Any] | None]] = {  # whether pixels are categories, and what stands for them
+    "numbers": (False, None),
+    "categories": (True, None),
+    "latent": (False, {"name": "latent", "options": {"stage": "joint"}}),
+    "two-stage": (False, {"name": "latent", "options": {"stage": "two"}}),
+    "vq": (False, {"name": "vq", "options": {}}),
+}
 
 
 def parsed() -> argparse.Namespace:
@@ -104,10 +113,11 @@ def model(
         clock[what], began = time.perf_counter() - began, time.perf_counter()
 
     began = time.perf_counter()
-    array, x0 = read(files[0], Reading(categories=kind == "categories"))
+    categories, standing = KINDS[kind]
+    array, x0 = read(files[0], Reading(categories=categories))
     assert isinstance(array, Array) and isinstance(x0, Tensor)
     chosen = {"minutes": options.minutes, "seed": options.seed, **settings(options.set)}
-    config = recipe(array, len(x0), options.preset, device, **chosen)
+    config = recipe(array, len(x0), options.preset, device, model=standing, **chosen)
     run = Run.create(out / f"run-{kind}", config)
     untrained = run.denoiser_of_config().eval().requires_grad_(False)
     outcome = train(run, x0)
@@ -120,7 +130,7 @@ def model(
         "network": config.network,
         "training": {"steps": outcome.step, "epochs": outcome.epoch, "ended by": outcome.reason, **_told(config.train)},
     }
-    result["bound"] = bound_on(denoiser, test, 2, options.seed, batch=batch, options=array.objective_options())
+    result["bound"] = bound_on(denoiser, test, 2, options.seed, batch=batch, options=run.objective_options())
     done("bound")
     if kind == "numbers":
         some = test[: options.likelihood_rows or (128 if device == "cuda" else 8)]
