@@ -179,7 +179,8 @@ def test_an_encoder_that_breaks_is_named_and_the_last_good_state_is_kept(files, 
 
 
 def test_where_values_are_not_read_the_encoder_is_named_afterwards(files, tmp_path, monkeypatch):
-    """As on an accelerator, where nothing waits for the device: the loss says that something is wrong, then codes are asked."""
+    """As on an accelerator, where nothing waits for the device: when the loss has said that something is wrong, codes are
+    asked."""
     run, x0 = made(files, tmp_path / "run", "text.txt", "latent", {**SMALL, "share": 0}, validation=0.0)
     trainer = Trainer(run, x0)
     assert trainer._blamed() == ""
@@ -199,6 +200,21 @@ def test_what_is_wrong_with_a_code_is_said_once(files, tmp_path):
         trainer.fit()
     assert [str(one.message) for one in told if "posterior collapse at step 1" in str(one.message)]
     assert sum("collapse" in str(one.message) for one in told) == 1
+
+
+def test_options_are_looked_at(files, tmp_path):
+    for options, told in (
+        ({"latent": "many"}, "the option latent of the model 'latent' is 'many': it must be int"),
+        ({"stage": "three"}, "stage = 'three': choose from joint, two"),
+        ({"share": True}, "it must be float or nothing"),
+        ({"codes": 3}, "has no option 'codes': choose from stage"),
+        ({"latent": 0}, "one number at a place at least"),
+        ({"perceptual": 1.0}, "compares images of numbers"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            made(files, tmp_path / "run", "text.txt", "latent", options)
+    with pytest.raises(ValueError, match="noise = 'normal': choose from masking, uniform"):
+        made(files, tmp_path / "run", "text.txt", "vq", {"noise": "normal"})
 
 
 def test_joint_training_has_one_loss(files, tmp_path):
