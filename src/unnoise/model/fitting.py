@@ -57,7 +57,7 @@ def made(format: Format, x0: Tree, params: dict[str, Any], folder: Path) -> Run:
     device, model = params.get("device") or "auto", params.get("model")
     on = "cuda" if device == "auto" and torch.cuda.is_available() else "cpu"
     if model is not None:
-        wish = {"name": model, "options": {}} if isinstance(model, str) else model
+        wish: dict[str, Any] = {"name": model, "options": {}} if isinstance(model, str) else model
         model = asked(wish["name"], wish["options"], params.get("preset") or preset_for(on))
     task = Task.of(format, params.get("schedule"), model)
     named = {name: value for name, value in some(params, RECIPE).items() if name not in ("schedule", "model")}
