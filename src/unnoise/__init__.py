@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         generators,
         guidance,
         hybrids,
+        latent,
         likelihoods,
         objectives,
         oracles,
@@ -144,6 +145,7 @@ MODULES = (
         "generators",
         "guidance",
         "hybrids",
+        "latent",
         "laws",
     ),
     *(
@@ -306,6 +308,7 @@ __all__ = [
     "generators",
     "guidance",
     "hybrids",
+    "latent",
     "likelihood",
     "likelihoods",
     "load",

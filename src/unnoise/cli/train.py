@@ -63,7 +63,8 @@ class Train(Extended):
     """name=value, for a field of the network's configuration, such as width=128; may be repeated."""
 
     model: str | None = None
-    """What is noised in place of the data: analog-bits, simplex, cir, embedding; unless told, the data themselves."""
+    """What is noised in place of the data: analog-bits, simplex, cir, embedding, duo, cadd, ccdd, latent or vq; unless told,
+    the data themselves."""
 
     set_model: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default_factory=tuple)
     """name=value, for an option of the model, such as width=32; may be repeated."""
@@ -180,6 +181,8 @@ class Train(Extended):
         self.check()
         from unnoise.data.read import read_source
         from unnoise.training.launch import made_by_main, team
+        from unnoise.training.models import asked
+        from unnoise.training.recipes import preset_for
         from unnoise.training.run import Run
         from unnoise.training.task import Task
         from unnoise.training.trainer import Trainer
@@ -198,7 +201,10 @@ class Train(Extended):
         if rows < 4:
             count = "1 example is" if rows == 1 else f"{rows} examples are"
             raise ValueError(f"{self.path}: {count} too few to train on, which takes 4: {format.few_rows_remedy()}")
-        model = None if self.model is None else {"name": self.model, "options": settings(self.set_model, "--set-model")}
+        model = None
+        if self.model is not None:
+            size = self.preset or preset_for(self._on())
+            model = asked(self.model, settings(self.set_model, "--set-model"), size)
         task = Task.of(format, self.schedule, model)
         config = self._config(task, rows)
 
@@ -218,16 +224,19 @@ class Train(Extended):
                     run.drop_if_bare()  # so that the same command can be given again
                 raise
 
-    def _config(self, task: Any, rows: int) -> Any:
+    def _on(self) -> str:
         import torch
 
+        return "cuda" if self.device == "auto" and torch.cuda.is_available() else "cpu"
+
+    def _config(self, task: Any, rows: int) -> Any:
         from unnoise.training.recipes import recipe
 
         return recipe(
             task,
             rows,
             self.preset,
-            "cuda" if self.device == "auto" and torch.cuda.is_available() else "cpu",
+            self._on(),
             self_condition=self.self_condition,
             network=self.network,
             network_options=settings(self.set_network, "--set-network"),

@@ -79,12 +79,17 @@ class Code(nn.Module):
             f"cannot be held: draw samples and keep those that fit"
         )
 
-    def prepare(self, rows: Callable[[int | None], Tree], seconds: float | None, device: torch.device, seed: int) -> None:
-        """What is settled before the first update: `rows(n)` are n rows of the data in random order, or all (None), and
-        `seconds` the time that the whole training has, where that is known."""
+    def prepare(self, rows: Callable[[int | None], Tree], seconds: float | None, device: torch.device, seed: int) -> bool:
+        """What is settled before the first update, and whether anything is: `rows(n)` are n rows of the data in random
+        order, or all (None), and `seconds` the time that the whole training has, where that is known."""
+        return False
 
-    def monitor(self, z: Tree) -> dict[str, float]:
-        """What to watch of states in training, by name."""
+    def monitor(self, x: Tree, noise: NoiseSource) -> dict[str, float]:
+        """What to watch in training, by name, on some rows of the data: asked where the bound is measured."""
+        return {}
+
+    def troubles(self, seen: dict[str, float]) -> dict[str, str]:
+        """What such figures say is wrong, by its name, with the remedy."""
         return {}
 
     def unanswered(self, method: str, what: str) -> Unanswered:

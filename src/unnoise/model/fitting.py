@@ -16,7 +16,8 @@ from unnoise.model.forms import FileForm, Form
 from unnoise.model.options import RECIPE, TRAINING, kinds_file, kinds_of, reading_of, seed_of, some
 from unnoise.model.plain import fitted
 from unnoise.shapes import Tree
-from unnoise.training.recipes import recipe
+from unnoise.training.models import asked
+from unnoise.training.recipes import preset_for, recipe
 from unnoise.training.run import Run
 from unnoise.training.task import Task
 from unnoise.training.trainer import Outcome, Trainer
@@ -53,12 +54,14 @@ def features(format: Format, form: Any) -> dict[str, Any]:
 
 def made(format: Format, x0: Tree, params: dict[str, Any], folder: Path) -> Run:
     """A run in a new folder, not trained yet."""
-    device = params.get("device") or "auto"
-    model = params.get("model")
-    task = Task.of(format, params.get("schedule"), {"name": model, "options": {}} if isinstance(model, str) else model)
+    device, model = params.get("device") or "auto", params.get("model")
+    on = "cuda" if device == "auto" and torch.cuda.is_available() else "cpu"
+    if model is not None:
+        wish: dict[str, Any] = {"name": model, "options": {}} if isinstance(model, str) else model
+        model = asked(wish["name"], wish["options"], params.get("preset") or preset_for(on))
+    task = Task.of(format, params.get("schedule"), model)
     named = {name: value for name, value in some(params, RECIPE).items() if name not in ("schedule", "model")}
     options = {"tensorboard": False, **some(params, TRAINING), "seed": seed_of(params), "device": device}
-    on = "cuda" if device == "auto" and torch.cuda.is_available() else "cpu"
     return Run.create(folder, recipe(task, batch_size(x0), on=on, **named, **options), task=task)
 
 

@@ -150,16 +150,21 @@ class DiscretisedGaussian(Decoder):
                     f"round the data to them, or pass its own levels, low and high"
                 )
         mean = prediction.to(Clean).value.double()
-        upper = (self.low + (level + 0.5) * step - mean) / std
-        lower = (self.low + (level - 0.5) * step - mean) / std
-        upper = torch.where(level >= self.levels - 1, torch.inf, upper)
-        lower = torch.where(level <= 0, -torch.inf, lower)
-        # work in the tail where both bounds are negative: Phi(b) - Phi(a) = Phi(-a) - Phi(-b)
-        flip = lower > 0
-        low_side, high_side = torch.where(flip, -upper, lower), torch.where(flip, -lower, upper)
-        log_high, log_low = torch.special.log_ndtr(high_side), torch.special.log_ndtr(low_side)
-        log_mass = log_high + torch.log(-torch.expm1((log_low - log_high).clamp_max(-1e-300)))
-        return -sum_coordinates(log_mass)
+        return -sum_coordinates(log_mass_of_levels(level, mean, std, self.levels, self.low, step))
+
+
+def log_mass_of_levels(level: Tensor, mean: Tensor, std: Tensor, levels: int, low: float, step: float) -> Tensor:
+    """log of the mass of N(mean, std^2) on the bin of each level, `step` wide around low + level step; the end bins are
+    open.  In float64, of which all digits count."""
+    upper = (low + (level + 0.5) * step - mean) / std
+    lower = (low + (level - 0.5) * step - mean) / std
+    upper = torch.where(level >= levels - 1, torch.inf, upper)
+    lower = torch.where(level <= 0, -torch.inf, lower)
+    # work in the tail where both bounds are negative: Phi(b) - Phi(a) = Phi(-a) - Phi(-b)
+    flip = lower > 0
+    low_side, high_side = torch.where(flip, -upper, lower), torch.where(flip, -lower, upper)
+    log_high, log_low = torch.special.log_ndtr(high_side), torch.special.log_ndtr(low_side)
+    return log_high + torch.log(-torch.expm1((log_low - log_high).clamp_max(-1e-300)))
 
 
 class CategoricalDecoder(Decoder):

@@ -27,6 +27,9 @@ def filled(
 
     A gap that came out as missing is none the fuller: its row is drawn anew, so that all are given they are not.
     """
+    if denoiser.code is not None:  # one that cannot say which states are known says so
+        row = slice(0, 1)
+        denoiser.code.known(*(map_leaves(lambda leaf: leaf[row].to(denoiser.device), tree) for tree in (x, fixed)))
     if format.window is not None:
         assert isinstance(x, Tensor) and isinstance(fixed, Tensor)  # for mypy: sequences are a single leaf
         whole, info = fill_windows(denoiser, x, fixed, format.window, seed, steps, device, rounds=rounds)

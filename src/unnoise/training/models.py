@@ -15,7 +15,8 @@ network that suits it and the options of its objective.  `unnoise train FILE --m
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from inspect import Parameter, signature
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, get_args
 
 from unnoise.codes import Code
 from unnoise.extensions import unknown
@@ -60,6 +61,12 @@ def model_options(name: str) -> dict[str, Any]:
     return {p.name: None if p.default is Parameter.empty else p.default for p in parameters}
 
 
+def asked(name: str, options: dict[str, Any], preset: str) -> dict[str, Any]:
+    """A model as a run's configuration names it; one that has sizes of its own takes that of the network."""
+    sized = {"preset": preset} if "preset" in model_options(name) else {}
+    return {"name": name, "options": {**sized, **options}}
+
+
 def modelled(model: dict[str, Any], process: Process, hints: dict[str, Any]) -> Modelled:
     """What {"name", "options"} makes of a process; what does not fit is refused by name."""
     name, options = model["name"], model.get("options") or {}
@@ -69,4 +76,19 @@ def modelled(model: dict[str, Any], process: Process, hints: dict[str, Any]) -> 
             f"the model {name!r} has no option {strange[0]!r}"
             + (f": choose from {', '.join(known)}" if known else ": it has none")
         )
-    return MODELS[name](process, hints, **options)
+    parameters = signature(MODELS[name]).parameters
+    given = {option: _fitting(name, option, value, parameters[option].annotation) for option, value in options.items()}
+    return MODELS[name](process, hints, **given)
+
+
+def _fitting(name: str, option: str, value: Any, annotation: Any) -> Any:
+    """A value of the type that an option says; a whole number may stand for a float."""
+    if not isinstance(annotation, type | UnionType) or annotation is Parameter.empty:
+        return value
+    kinds = get_args(annotation) or (annotation,)
+    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, bool) and bool not in kinds or not isinstance(value, annotation):
+        words = " or ".join("nothing" if kind is NoneType else kind.__name__ for kind in kinds)
+        raise ValueError(f"the option {option} of the model {name!r} is {value!r}: it must be {words}")
+    return value

@@ -37,8 +37,10 @@ from unnoise.training.schedules import Rounds
 from unnoise.training.telling import told_objective
 from unnoise.training.validation import Validation, error_words
 from unnoise.training.watching import Watch
+from unnoise.tree import leaves, map_leaves
 
 MOST_FITTED = 50_000  # rows that a law is fitted to
+EARLY = 0.25  # the share of a training before which nothing is said to be wrong with a code
 
 
 class NonFinite(FloatingPointError):
@@ -76,9 +78,9 @@ class Trainer:
         denoiser = run.denoiser_of_config()
         self.held = held[NoiseSource(c.seed, held).at("validation").uniform().argsort()[: c.validation_rows]]
         self.order = Order(rows, c.batch_size, c.seed, c.accumulate, self.accelerator.num_processes)
-        some = rows[:: -(-len(rows) // MOST_FITTED)]
-        if denoiser.code is not None and not run.found():
-            self._prepare(denoiser.code, rows)
+        some, began = rows[:: -(-len(rows) // MOST_FITTED)], perf_counter()
+        self.settled = denoiser.code is not None and not run.found() and self._prepare(denoiser.code, rows)
+        settling = perf_counter() - began
         self.has_law = run.config.law is not None or (not run.found() and _fit_base(denoiser, lambda: self._modelled(some)))
         self.options, self.log_fill = run.objective_options(), self.format.log_fill
         self.bound = Objective(denoiser, **self.options)  # of the held-out rows, and of a schedule that is learned
@@ -87,7 +89,8 @@ class Trainer:
         self.learner = Learner(denoiser, c, self.accelerator, self.options, self.format, run.task().made)
         if self.accelerator.is_main_process and not run.found():
             run.keep_conditions(self.source, rows)
-        self.step, self.cursor, self.seconds = 0, Cursor(), 0.0
+        self.step, self.cursor, self.seconds = 0, Cursor(), settling if self.settled else 0.0
+        self.troubled: set[str] = set()  # what was wrong with the code, and said
         self.best: float | None = None
         self.best_se: float | None = None
         self.waited = 0  # validations since the best one
@@ -103,14 +106,14 @@ class Trainer:
         x0 = space.check(x0, "x0")
         return rows if self.format.inputs() else x0
 
-    def _prepare(self, code: Code, rows: Tensor) -> None:
-        """What a code settles before the first update, by the rows that are trained on."""
+    def _prepare(self, code: Code, rows: Tensor) -> bool:
+        """What a code settles before the first update, by the rows that are trained on; whether it has anything to."""
         c, order = self.config, NoiseSource(self.config.seed, rows).at("prepare").uniform().argsort()
 
         def some(n: int | None = None) -> Tree:
             return self._modelled(rows[order[:n]])
 
-        code.prepare(some, 60 * c.minutes if c.minutes is not None else None, self.device, c.seed)
+        return bool(code.prepare(some, 60 * c.minutes if c.minutes is not None else None, self.device, c.seed))
 
     def _modelled(self, rows: Tensor) -> Tree:
         """What is modelled of some rows."""
@@ -144,8 +147,8 @@ class Trainer:
         self.began = perf_counter() - self.seconds
         reason = self._reason()
         if self.step == 0 and reason is None and len(self.held):
-            if self.has_law:
-                self._save(self._validate())  # the network may have nothing to add
+            if self.has_law or self.settled:
+                self._save(self._validate())  # the network may have nothing to add, or much lies behind already
             else:
                 self._record_bounds()  # where the curve begins
         self.watch.begin(self._done())
@@ -179,8 +182,11 @@ class Trainer:
         self.lr = self.config.lr_at(self.step, done)
         self.learner.objective.begin(done)
         # every other update of a self-conditioned network makes one pass, so that its first estimate is trained too
-        with one_pass(self.learner.denoiser) if self.step % 2 else nullcontext():
-            self.learner.update(parts(), self.order.parts, self.step + 1, self.lr)
+        try:
+            with one_pass(self.learner.denoiser) if self.step % 2 else nullcontext():
+                self.learner.update(parts(), self.order.parts, self.step + 1, self.lr)
+        except FloatingPointError as error:  # seen before anything was added up, or updated
+            self._stop_non_finite(self.learner.read()[1], str(error))
         self.step, self.cursor = self.step + 1, self.order.after(self.cursor)
         if self.alone:
             self.seconds = perf_counter() - self.began
@@ -247,7 +253,7 @@ class Trainer:
             self.metrics.write(self.step, {"start_up": {**self.start_up.parts, **self.learner.start_up()}})
             self.start_up = None
 
-    def _stop_non_finite(self, good: int) -> None:
+    def _stop_non_finite(self, good: int, why: str = "") -> None:
         """Save the state before the bad update, say which examples it saw, and stop."""
         self.step, self.cursor, _ = self.window
         for _ in range(good):
@@ -257,11 +263,29 @@ class Trainer:
             where = {"step": self.step + 1, "epoch": self.cursor.epoch, "position": self.cursor.position}
             safe_files.write_json(path, {**where, "examples": self.order.at(self.cursor, self.order.batch).tolist()})
         self._save()
+        why = why or self._blamed()
         raise NonFinite(
-            f"the loss or its gradient is not finite at step {self.step + 1} (its examples: {path}); nothing was updated: "
+            (f"{why}; " if why else "")
+            + f"the loss or its gradient is not finite at step {self.step + 1} (its examples: {path}); nothing was updated: "
             f"try a lower lr (now {self.config.lr:g}), a smaller clip (now {self.config.clip}), "
             f'or precision "no" (now "{self.config.precision}")'
         )
+
+    def _blamed(self) -> str:
+        """Whether it is the code that makes no numbers of the examples."""
+        code, rows = self.learner.denoiser.code, self.order.at(self.cursor, self.order.batch)
+        if code is None:
+            return ""
+        try:
+            with torch.no_grad():
+                x = map_leaves(lambda leaf: leaf.to(self.device), self._modelled(rows))
+                found = leaves(code.encode(x, NoiseSource(self.config.seed, rows, self.device), {})[0])
+        except FloatingPointError as error:
+            return str(error)
+        except (TypeError, ValueError, RuntimeError):  # such as a code that asks what the rows are told
+            return ""
+        bad = any(not bool(z.isfinite().all()) for z in found)
+        return f"the encoder of {type(code).__name__} returned what is not finite" if bad else ""
 
     def _bound_due(self) -> bool:
         c = self.config
@@ -273,11 +297,25 @@ class Trainer:
         held, some = self.watch.measure(self.learner, self.accelerator, self.order.part, self.log_fill)
         if self.metrics is not None:
             names = {f"validation_{name}": value for name, value in held.to_json().items()}
-            names |= {"training_bound": some.bound, "training_rows": some.rows}
+            names |= {"training_bound": some.bound, "training_rows": some.rows, **self._watched()}
             self.metrics.write(self.step, {"epoch": self.cursor.epoch, **names})
             error = error_words(held.se).replace(" ", "")
             self.metrics.show(self.step, bound=f"{held.bound:.4g}{error}")
         return held
+
+    def _watched(self) -> dict[str, float]:
+        """What the code has to show on some rows that are trained on; what is wrong with it is said once."""
+        code = self.learner.denoiser.code
+        if code is None:
+            return {}
+        x = map_leaves(lambda leaf: leaf.to(self.device), self._modelled(self.watch.some))
+        with self.learner.shown(), torch.no_grad():
+            seen = code.monitor(x, NoiseSource(self.config.seed, self.watch.some, self.device).at("monitor"))
+        for name, words in code.troubles(seen).items():
+            if name not in self.troubled and self._done() >= EARLY:
+                self.troubled.add(name)
+                warnings.warn(f"{name} at step {self.step}: {words}", stacklevel=2)
+        return {f"code_{name}": value for name, value in seen.items()}
 
     def _validate(self) -> bool:
         """Measure the bound on the held-out rows; whether it is the best so far."""
