@@ -38,6 +38,7 @@ from unnoise.networks.told import conditions_of, hear, source_tokens, told_embed
 from unnoise.predictions import LinearHead
 from unnoise.shapes import AnyState, Float, Int, Tree
 
+
 @dataclass(kw_only=True)
 class SequenceTransformerConfig:
     size: int  # categories, without MASK
