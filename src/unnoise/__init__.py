@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from unnoise import (
         codes,
+        distillation,
         generators,
         guidance,
         likelihoods,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from unnoise.conditions import Shared
     from unnoise.covariance import Covariance, Stationary
     from unnoise.denoiser import AnyDenoiser, Denoiser, fit_variance
+    from unnoise.distillation import distill
     from unnoise.generators import Generator, Local, divergence
     from unnoise.guidance import targets
     from unnoise.likelihoods import Dequantised, Enumeration, PathWeighted, ProbabilityFlow
@@ -138,6 +140,7 @@ MODULES = (
         "covariance",
         "data",
         "denoiser",
+        "distillation",
         "evaluation",
         "extensions",
         "generators",
@@ -167,6 +170,7 @@ NAMES = {  # by the module that each name is fetched from
     "likelihoods": "Dequantised Enumeration PathWeighted ProbabilityFlow",
     "likelihoods.likelihood": "likelihood",
     "model": "Model fit load",
+    "distillation": "distill",
     "noise": "NoiseSource",
     "objectives": (
         "Grid Importance MaskedCount MixedTimes Objective Quadrature Stratified Terms bound decoders fit_schedule weightings"
@@ -296,6 +300,8 @@ __all__ = [
     "codes",
     "d3pm",
     "decoders",
+    "distill",
+    "distillation",
     "divergence",
     "encode",
     "fit",
