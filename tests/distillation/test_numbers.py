@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_progressive import MEAN, PROCESS, VARIANCE, Exact
+from normal_law import MEAN, PROCESS, VARIANCE, Exact
 from torch import nn
 
 import unnoise as un
@@ -193,12 +193,12 @@ def test_un_distill():
     x0 = MEAN + VARIANCE**0.5 * NoiseSource(0, 512).normal((1,), torch.float32)
     teacher = un.Denoiser(Net(), PROCESS, un.Velocity)
     adam = torch.optim.Adam(teacher.parameters(), 1e-2)
-    for k in range(150):
-        bound = un.Objective(teacher, un.weightings.V())(x0[:256], NoiseSource(k, 256))
+    for k in range(80):
+        bound = un.Objective(teacher, un.weightings.V())(x0[:128], NoiseSource(k, 128))
         adam.zero_grad()
         bound.loss.mean().backward()
         adam.step()
-    student = un.distill(teacher, x0, "consistency", 1, updates=150, lr=5e-3, delta=1 / 16, averaged=0.9)
+    student = un.distill(teacher, x0, "consistency", 1, updates=80, lr=1e-2, delta=1 / 4, averaged=0.5)
     start = NoiseSource(5, 400).normal((1,), torch.float32)
     long = un.sample(teacher, x=start, steps=64, sampler=un.samplers.DDIM())[0]
     one, own = un.sample(student, x=start)[0], un.sample(teacher, x=start, steps=1, sampler=un.samplers.DDIM())[0]
