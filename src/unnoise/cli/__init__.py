@@ -13,6 +13,7 @@ import tyro
 from unnoise.cli.bench import Bench
 from unnoise.cli.completion import Completion
 from unnoise.cli.demo import Demo
+from unnoise.cli.distill import Distill
 from unnoise.cli.evaluate import Evaluate
 from unnoise.cli.infill import Infill
 from unnoise.cli.sample import Sample
@@ -24,6 +25,7 @@ from unnoise.start_up import begin
 
 Command = (
     Annotated[Train, tyro.conf.subcommand("train", description=Train.__doc__)]
+    | Annotated[Distill, tyro.conf.subcommand("distill", description=Distill.__doc__)]
     | Annotated[Sample, tyro.conf.subcommand("sample", description=Sample.__doc__)]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate", description=Evaluate.__doc__)]
     | Annotated[Infill, tyro.conf.subcommand("infill", description=Infill.__doc__)]
@@ -43,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments is None:
         begin()
     try:
-        command: Train | Sample | Evaluate | Infill | Verify | Bench | Demo | Completion = tyro.cli(
+        command: Train | Distill | Sample | Evaluate | Infill | Verify | Bench | Demo | Completion = tyro.cli(
             Command,  # type: ignore[arg-type]
             args=arguments,
             **OPTIONS,

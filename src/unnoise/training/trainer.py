@@ -26,8 +26,8 @@ from unnoise.shapes import Tree
 from unnoise.spaces import Space
 from unnoise.start_up import StartUp
 from unnoise.training import safe_files
-from unnoise.training.distilling import distillation_of
 from unnoise.training.data_order import Cursor, InMemory, Order, Source, batches, split
+from unnoise.training.distilling import distillation_of
 from unnoise.training.interrupts import Asked, polite
 from unnoise.training.learner import Learner, accelerator_for
 from unnoise.training.metrics import Metrics
@@ -82,8 +82,8 @@ class Trainer:
         some = rows[:: -(-len(rows) // MOST_FITTED)]
         if denoiser.code is not None and not run.found():
             self._prepare(denoiser.code, rows)
-        self.has_law = student is None and run.config.law is not None or (
-            student is None and not run.found() and _fit_base(denoiser, lambda: self._modelled(some)))
+        new = student is None and not run.found()
+        self.has_law = run.config.law is not None or (new and _fit_base(denoiser, lambda: self._modelled(some)))
         self.options, self.log_fill = run.objective_options(), self.format.log_fill
         self.bound = Objective(denoiser, **self.options)  # of the held-out rows, and of a schedule that is learned
         self.watch = Watch(told_objective(self.bound, self.format), self.source, rows, self.held, c)
