@@ -101,7 +101,7 @@ class Distill(Extended):
             train = {"steps": self.updates, "minutes": self.minutes, "batch_size": self.batch_size, "lr": self.lr}
             told = {"device": "cpu"} if self.device == "cpu" else {}
             options = settings(self.set_method, "--set-method")
-            return begun(teacher, self.out, self.method, self.steps, options, **train, **told, **settings(self.set))
+            return begun(teacher, self.out, self.method, self.steps, options, {**train, **told, **settings(self.set)})
 
         with team(teacher.config.train) as accelerator:
             run = made_by_main(accelerator, make)

@@ -22,10 +22,16 @@ LR = 0.3  # of the teacher's
 
 
 def begun(
-    teacher: Run, out: Path | str, method: str = "consistency", steps: int = 4, options: dict[str, Any] | None = None, **train: Any
+    teacher: Run,
+    out: Path | str,
+    method: str = "consistency",
+    steps: int = 4,
+    options: dict[str, Any] | None = None,
+    train: dict[str, Any] | None = None,
 ) -> Run:
     """A new run whose student is the teacher's copy; `train` are settings of a `TrainConfig` in place of the teacher's."""
-    own = {"method": method, "steps": steps, "options": dict(options or {})}
+    train = train or {}
+    own: dict[str, Any] = {"method": method, "steps": steps, "options": dict(options or {})}
     if teacher.config.distilled is not None:
         raise RunError(
             f"{teacher.folder} is itself distilled, from {teacher.config.distilled['from']}: distil that one, in fewer steps"
