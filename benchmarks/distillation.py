@@ -84,7 +84,11 @@ def main() -> None:
             run = begun(teacher, options.out / name.replace(" ", "-"), method, steps, None, limits)
             outcome = train(run, x0, progress=True)
             kept = {"judge_minutes": options.judge_minutes, "labels": options.labels, "samples": options.samples}
-            curve[name] = {**few_steps(run, teacher, options.many, **kept), "updates": outcome.step, "seconds": outcome.seconds}
+            curve[name] = {
+                **few_steps(run, teacher, options.many, **kept),
+                "updates": outcome.step,
+                "seconds": outcome.seconds,
+            }
             path.write_text(json.dumps(curve, indent=1) + "\n")
     print(shown(curve))
 

@@ -21,16 +21,30 @@ def teacher(tmp_path_factory):
     (folder / "numbers.csv").write_text("\n".join(["a,b", *lines]) + "\n")
     (folder / "gaps.csv").write_text("a,b\n1.0,\n,2.0\n")
     with pytest.raises(SystemExit) as ended:
-        main(["train", str(folder / "numbers.csv"), "--out", str(folder / "run"), "--steps", "10", "--set", "panels=0", "--json"])
+        main(
+            [
+                "train",
+                str(folder / "numbers.csv"),
+                "--out",
+                str(folder / "run"),
+                "--steps",
+                "10",
+                "--set",
+                "panels=0",
+                "--json",
+            ]
+        )
     assert ended.value.code == 0
     return folder
 
 
-@pytest.mark.parametrize("method", ["progressive", "consistency"])
+@pytest.mark.parametrize("method", ["consistency", pytest.param("progressive", marks=pytest.mark.conformance)])
 def test_distill(teacher, tmp_path, capsys, method):
     out = tmp_path / "few"
     options = ["--updates", 4, "--set-method", "rounds=2", "--set", "panels=0", "--many", 16, "--samples", 60]
-    code, told, error = said(capsys, "distill", teacher / "run", "--out", out, "--method", method, "--steps", 2, *options, "--json")
+    code, told, error = said(
+        capsys, "distill", teacher / "run", "--out", out, "--method", method, "--steps", 2, *options, "--json"
+    )
     assert code == 0, error
     result = json.loads(told)
     assert result["method"] == method and result["many"] == 16

@@ -14,6 +14,8 @@ class Exact(un.AnyDenoiser):
         self.process, self.shift, self.kinds = process, shift, un.Velocity
 
     def forward(self, x_t, t, **condition):
-        alpha, sigma = (self.process.coefficient(c, x_t) for c in (self.process.schedule.alpha(t), self.process.schedule.sigma(t)))
+        alpha, sigma = (
+            self.process.coefficient(c, x_t) for c in (self.process.schedule.alpha(t), self.process.schedule.sigma(t))
+        )
         gain = alpha * VARIANCE / (alpha**2 * VARIANCE + sigma**2)
         return un.Clean(MEAN + self.shift + gain * (x_t - alpha * MEAN), self.process, x_t, t)

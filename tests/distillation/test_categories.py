@@ -58,8 +58,6 @@ def far(found, law, rows) -> float:
     return float(((found - law).abs() / (law * (1 - law) / rows).sqrt().clamp_min(1e-12)).max())
 
 
-
-
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_pairs_have_the_law_of_the_gaussian_argmax(size):
     """Both are draws of 200,000: within 6 standard errors in all entries (a false alarm in 10^7); pairs of independent noise
@@ -165,7 +163,10 @@ def test_the_best_student_is_the_geometric_mean_of_its_teachers(name):
     and by the gradient, which is zero there and nowhere near."""
     process, states = PROCESSES[name], PROCESSES[name].state_space.size
     run = consistent(process)
-    mean, weights = torch.zeros(states, states, 2, 2, dtype=torch.float64), torch.zeros(states, states, 2, dtype=torch.float64)
+    mean, weights = (
+        torch.zeros(states, states, 2, 2, dtype=torch.float64),
+        torch.zeros(states, states, 2, dtype=torch.float64),
+    )
     teacher = run.before.network.table[0].log_softmax(-1)
     movable = [process.movable(torch.tensor(i)) for i in range(states)]
     for x in product(range(2), repeat=2):

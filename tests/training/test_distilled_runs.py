@@ -17,7 +17,13 @@ SETTINGS = {"steps": 6, "save_every": 1, "keep": 10, "log_every": 1, "panels": 0
 
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory):
-    run = make(tmp_path_factory.mktemp("runs") / "teacher", Pairs(2.0), steps=8, panels=0, predicts={"number": un.Velocity, "letters": un.Posterior})
+    run = make(
+        tmp_path_factory.mktemp("runs") / "teacher",
+        Pairs(2.0),
+        steps=8,
+        panels=0,
+        predicts={"number": un.Velocity, "letters": un.Posterior},
+    )
     train(run, pairs())
     return run
 
@@ -48,7 +54,9 @@ def test_a_run_that_was_cut_short_goes_on_exactly(teacher, tmp_path):
 
 
 def test_it_begins_as_its_teacher_and_is_sampled_in_its_own_steps(teacher, tmp_path):
-    run = begun(teacher, tmp_path / "run", "consistency", 3, {"rounds": 1, "delta": 0.1}, {**SETTINGS, "lr": 1e-12, "warmup": 0})
+    run = begun(
+        teacher, tmp_path / "run", "consistency", 3, {"rounds": 1, "delta": 0.1}, {**SETTINGS, "lr": 1e-12, "warmup": 0}
+    )
     train(run, pairs())
     mine, theirs = run.denoiser(which="best"), teacher.denoiser(which="best")
     for name, value in theirs.state_dict().items():
@@ -73,4 +81,3 @@ def test_what_is_refused(teacher, tmp_path):
     said = {**teacher.config.to_json(), "distilled": {"from": "x", "method": "consistency", "steps": 0, "options": {}}}
     with pytest.raises(ValueError, match="steps = 0"):
         RunConfig.from_json(said)
-

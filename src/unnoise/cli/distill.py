@@ -117,7 +117,7 @@ class Distill(Extended):
 
         result: dict[str, Any] = {}
         if self.samples != 0:
-            more = {"judge_minutes": self.judge_minutes, "labels": self.labels, "progress": not self.json}
+            more: dict[str, Any] = {"judge_minutes": self.judge_minutes, "labels": self.labels, "progress": not self.json}
             result = few_steps(run, teacher, self.many, self.samples, seed=self.seed, device=self.device, **more)
         report = write_report(run)
         if self.json:

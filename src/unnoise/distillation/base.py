@@ -38,7 +38,9 @@ def parts_of(process: Process) -> dict[str, Process]:
     """The leaves by name, or the process itself as `WHOLE`."""
     nested = [name for name, leaf in process.leaves.items() if leaf.leaves]
     if nested:
-        raise ValueError(f"leaf {nested[0]!r} is a product within a product, which no distillation knows: make its leaves one")
+        raise ValueError(
+            f"leaf {nested[0]!r} is a product within a product, which no distillation knows: make its leaves one"
+        )
     return dict(process.leaves) or {WHOLE: process}
 
 
@@ -50,7 +52,7 @@ def part(tree: Any, name: str) -> Any:
 
 
 def whole_of(parts: dict[str, Tensor]) -> Tree:
-    return parts[WHOLE] if WHOLE in parts else parts
+    return parts[WHOLE] if WHOLE in parts else dict[str, Tree](parts)  # type: ignore[arg-type]
 
 
 class Distillation(nn.Module):
@@ -61,9 +63,13 @@ class Distillation(nn.Module):
         if student.process.grid is not None:
             raise ValueError(f"{type(student.process).__name__} is discrete in time: distil a model of continuous time")
         if student.code is not None:
-            raise ValueError("what is noised stands for the data by a code: such models are not distilled; distil one of the data")
+            raise ValueError(
+                "what is noised stands for the data by a code: such models are not distilled; distil one of the data"
+            )
         if repr(student.process) != repr(teacher.process):
-            raise ValueError(f"the student noises by {student.process}, the teacher by {teacher.process}: let both be the same")
+            raise ValueError(
+                f"the student noises by {student.process}, the teacher by {teacher.process}: let both be the same"
+            )
         self.rounds, self.round = whole(rounds, "rounds"), 0
         self.denoiser, self.parts = student, parts_of(student.process)
         self.teacher = frozen(teacher)

@@ -66,7 +66,9 @@ class Consistency(Distillation):
             _check(name, leaf, student)
         self.delta = DELTA[some] if delta is None else delta
         if not 0 < self.delta * 2 ** (self.rounds - 1) <= 1:
-            raise ValueError(f"delta = {self.delta:g} doubled in {self.rounds} rounds: it lies in (0, 1] in the last one too")
+            raise ValueError(
+                f"delta = {self.delta:g} doubled in {self.rounds} rounds: it lies in (0, 1] in the last one too"
+            )
         if not 0 <= averaged < 1:
             raise ValueError(f"averaged = {averaged:g}: a rate lies in [0, 1)")
         for what, value, choice in (("solver", solver, SOLVERS), ("metric", metric, METRICS)):
@@ -117,7 +119,7 @@ class Consistency(Distillation):
         for name, leaf in self.parts.items():
             own, mine = part(x0, name), noise.at(name)
             if name in self.numbers:
-                late[name] = leaf.marginal(own, t).draw(mine)
+                late[name] = cast(Tensor, leaf.marginal(own, t).draw(mine))
             else:
                 late[name], early[name] = common_noise(cast(FixedNoise, leaf), own, (t, s), mine)
         x_t = whole_of(late)
@@ -172,7 +174,9 @@ def _check(name: str, leaf: Process, student: AnyDenoiser) -> None:
     if isinstance(leaf, FixedNoise):
         return
     if not isinstance(leaf, Gaussian):
-        raise ValueError(f"{where} is noised by {type(leaf).__name__}: there are pairs under Gaussian, uniform and masked noise")
+        raise ValueError(
+            f"{where} is noised by {type(leaf).__name__}: there are pairs under Gaussian, uniform and masked noise"
+        )
     kinds = student.kinds[name] if isinstance(student.kinds, dict) else student.kinds
     if not ends_in_itself(leaf, kinds):
         raise ValueError(
@@ -194,5 +198,3 @@ def ends_in_itself(process: Gaussian, kind: Any) -> bool:
         d = schedule.alpha(zero) * b - schedule.sigma(zero) * a
         skip, out = b / d, schedule.sigma(zero) / d
     return bool(((skip - 1).abs() < 1e-12).all()) and bool((out.abs() < 1e-12).all())
-
-

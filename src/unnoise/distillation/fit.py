@@ -50,7 +50,9 @@ def distill(
     run = distillation(method, student, denoiser, whole(steps, "steps"), options)
     parameters = [p for p in student.parameters() if p.requires_grad]
     if not parameters:
-        raise ValueError(f"{type(denoiser).__name__} has no weights to train: distil a network, un.Denoiser(network, process)")
+        raise ValueError(
+            f"{type(denoiser).__name__} has no weights to train: distil a network, un.Denoiser(network, process)"
+        )
     copies = [p.detach().clone() for p in parameters]
     adam = torch.optim.Adam(parameters, lr, betas=(0.9, 0.99))
     for k in range(whole(updates, "updates")):
@@ -69,7 +71,7 @@ def distill(
         with torch.no_grad():
             torch._foreach_lerp_(copies, parameters, 1 - min(averaged, (2 + k) / (11 + k)))  # type: ignore[arg-type]
     with torch.no_grad():
-        torch._foreach_copy_(parameters, copies)
+        torch._foreach_copy_(parameters, copies)  # type: ignore[arg-type]
     student = student.eval().requires_grad_(False)
     student.plan = plan_of(method, student.process, steps)
     return student

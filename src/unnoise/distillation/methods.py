@@ -45,7 +45,9 @@ def plan_of(method: str, process: Process, steps: int) -> Plan:
         return Plan(numbers(), steps)
     if not any(isinstance(leaf, Gaussian) for leaf in process.leaves.values()):
         return default_sampler(process, steps)
-    leaves = {n: numbers() if isinstance(leaf, Gaussian) else default_leaf_method(leaf) for n, leaf in process.leaves.items()}
+    leaves = {
+        n: numbers() if isinstance(leaf, Gaussian) else default_leaf_method(leaf) for n, leaf in process.leaves.items()
+    }
     return Plan(Leaves(**leaves), steps)
 
 
@@ -54,7 +56,7 @@ def bounded(method: str, process: Process) -> str | None:
     some = any(isinstance(leaf, Gaussian) for leaf in process.leaves.values() or [process])
     if method == "consistency" and some:
         return (
-            "a consistency model of numbers says where a path ends, and no mean of x_0: it is no denoiser, and what it draws "
-            "has no bound"
+            "a consistency model of numbers says where a path ends, and no mean of x_0: it is no denoiser, and what it "
+            "draws has no bound"
         )
     return None

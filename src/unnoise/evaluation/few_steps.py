@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from unnoise.data.array_files import load
 from unnoise.data.source_file import SourceFile
@@ -72,10 +71,17 @@ def few_steps(
     said, format, where = run.config.distilled, run.format(), device_of(device)
     if said is None:
         raise ValueError(f"{run.folder} is not distilled: evaluate it with unnoise evaluate {run.folder}")
-    models = {name: one.for_drawing(one.denoiser(which="best")).to(where) for name, one in (("own", run), ("other", teacher))}
+    models = {
+        name: one.for_drawing(one.denoiser(which="best")).to(where) for name, one in (("own", run), ("other", teacher))
+    }
     long = own_plan(models["other"], many).steps if many is None else many
     plans = {MANY: (models["other"], many), FEW: (models["other"], said["steps"]), STUDENT: (models["own"], None)}
-    result: dict[str, Any] = {**said, "many": long, "bound_why": run.no_bound, "bound_is": None if run.no_bound else BOUND_IS}
+    result: dict[str, Any] = {
+        **said,
+        "many": long,
+        "bound_why": run.no_bound,
+        "bound_is": None if run.no_bound else BOUND_IS,
+    }
     scored, sets = has_scores(format), trained_sets(run)
     judged = None if labels is None else _recogniser(run, labels, where, seed)
     studies: dict[str, Study] = {}
@@ -113,7 +119,9 @@ def few_steps(
         result[name] = {"calls": calls[-1] if calls else None, **found}
     if "judge_perplexity" in result[MANY]:
         for name in (FEW, STUDENT):
-            result[f"{name}_at_its_entropy"] = matched(plans[name], studies[name], format, result[MANY]["entropy"], seed, device)
+            result[f"{name}_at_its_entropy"] = matched(
+                plans[name], studies[name], format, result[MANY]["entropy"], seed, device
+            )
     safe_files.write_json(run.folder / NAME, json.loads(json.dumps(result)))
     return result
 
@@ -122,10 +130,13 @@ def _numbers(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if isinstance(value, float | int)}
 
 
-def matched(plan: tuple[Any, int | None], study: Study, format: Any, entropy: float, seed: int, device: str) -> dict[str, Any]:
+def matched(
+    plan: tuple[Any, int | None], study: Study, format: Any, entropy: float, seed: int, device: str
+) -> dict[str, Any]:
     """Scores at the temperature at which rows have this entropy, or at the end of the range that is nearest to it."""
     model, steps = plan
-    low, high, best = COOLEST, WARMEST, {}
+    low, high = COOLEST, WARMEST
+    best: dict[str, Any] = {}
     for _ in range(HALVINGS):
         temperature = (low * high) ** 0.5
         cooled = Tempered(model, temperature)
@@ -138,7 +149,7 @@ def matched(plan: tuple[Any, int | None], study: Study, format: Any, entropy: fl
     return {**best, "wanted_entropy": entropy}
 
 
-def _given(study: Study, x: Tensor) -> Study:
+def _given(study: Study, x: Any) -> Study:
     return replace(study, draw=lambda n: x[:n], samples=len(x))
 
 

@@ -199,7 +199,9 @@ class RunConfig:
     process: str = ""  # the process that the format made, in words: to notice where another is made later
     law: dict[str, Any] | None = None  # that the network starts from, fitted when training begins
     model: dict[str, Any] | None = None  # what is noised in place of the data, {"name": ..., "options": ...}; None: the data
-    distilled: dict[str, Any] | None = None  # from which run and how, {"from": ..., "method": ..., "steps": ..., "options": ...}
+    distilled: dict[str, Any] | None = (
+        None  # from which run and how, {"from": ..., "method": ..., "steps": ..., "options": ...}
+    )
 
     @classmethod
     def of(

@@ -1,9 +1,9 @@
 """A run that is distilled from another.
 
-It is made of the same configuration, the same data and the weights that the teacher shows, of which the folder keeps a copy,
-`teacher.safetensors`: a teacher may be moved or trained on.  Its rows held out are the teacher's.  What a later round is
-taught by is saved with every state, so that `unnoise train --resume` goes on exactly.  No bound is measured on the way and no
-state is the best one: the last is taken.
+It is made of the same configuration, the same data and the weights that the teacher shows, of which the folder keeps a
+copy, `teacher.safetensors`: a teacher may be moved or trained on.  Its rows held out are the teacher's.  What a later round
+is taught by is saved with every state, so that `unnoise train --resume` goes on exactly.  No bound is measured on the way
+and no state is the best one: the last is taken.
 """
 
 from dataclasses import replace

@@ -159,8 +159,8 @@ class Learner:
             yield
 
     def share(self, done: float) -> float:
-        """By which the learning rate falls, when a share `done` of the training lies behind: of a round of distillation, which
-        begins here when it is due."""
+        """By which the learning rate falls, when a share `done` of the training lies behind: of a round of distillation,
+        which begins here when it is due."""
         if self.distillation is None:
             return done
         self.distillation.advance(done, self.shown())
