@@ -4,9 +4,10 @@
         [--many 256] [--minutes 5] [--student-minutes 5] [--labels FILE] [--noise uniform] [--length 256] [--samples 256]
         [--judge-minutes 2] [--preset small] [--set name=value]
 
-Trains a model of FILE (or takes one, --teacher), distils it for each method and number of steps, and scores the samples of
-all of them: sequences by judge perplexity with the entropy of a row beside it, and at the entropy of the teacher's samples in
-many steps; images by the share that classifiers recognise (--labels); tables by the two-sample score. FOLDER/curve.json has
+Trains a model of FILE (or takes one, --teacher), distils it for each method and number of steps, and scores the samples
+of all of them: sequences by judge perplexity with the entropy of a row beside it, and at the entropy of the teacher's
+samples in many steps; images by the share that classifiers recognise (--labels); tables by the two-sample score.
+FOLDER/curve.json has
 every figure, and goes on where it was cut short.
 
 On one H200 the two curves of interest are, in about 20 and 15 minutes:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         distillation,
         generators,
         guidance,
+        hybrids,
         likelihoods,
         objectives,
         oracles,
@@ -145,6 +146,7 @@ MODULES = (
         "extensions",
         "generators",
         "guidance",
+        "hybrids",
         "laws",
     ),
     *(
@@ -309,6 +311,7 @@ __all__ = [
     "fit_variance",
     "generators",
     "guidance",
+    "hybrids",
     "likelihood",
     "likelihoods",
     "load",

@@ -26,7 +26,7 @@ from torch import Tensor
 
 Condition = Mapping[str, Any]
 _APART = object()  # stands for what cannot be joined
-RESERVED = ("self", "x", "t", "x_t", "previous")  # what a network is given already
+RESERVED = ("self", "x", "t", "x_t", "previous", "mixture")  # what a network is given already
 
 
 class Shared:

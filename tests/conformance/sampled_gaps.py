@@ -26,6 +26,7 @@ from unnoise.noise import NoiseSource
 from unnoise.predictions import RawPosterior
 from unnoise.samplers import Problem, Remasking, Sampler
 from unnoise.samplers.categorical_ddim import Mixed
+from unnoise.samplers.psi import PsiLaw
 
 
 def forced_law(sampler: Sampler, denoiser: AnyDenoiser, times: Tensor, law: Tensor, points: Tensor, draws: int) -> Tensor:
@@ -40,7 +41,7 @@ def forced_law(sampler: Sampler, denoiser: AnyDenoiser, times: Tensor, law: Tens
     problem = Problem(denoiser, times, NoiseSource(0, len(mesh)), {})
     setup = sampler.setup(problem)
     with pytest.MonkeyPatch.context() as patch:
-        for kind in (Categorical, Mixed, Thinned):
+        for kind in (Categorical, Mixed, PsiLaw, Thinned):
             patch.setattr(kind, "draw", draw)
         for i in range(problem.steps):
             spent.clear()

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 import unnoise as un
-from unnoise.distillation import Consistency, common_noise, consistency
+from unnoise.distillation import Consistency, consistency
+from unnoise.hybrids import common_noise
 from unnoise.noise import NoiseSource
 
 

@@ -15,7 +15,9 @@ def test_a_trained_classifier_is_that_of_bayes():
     numbers = torch.Generator().manual_seed(0)
     labels = torch.randint(2, (4000,), generator=numbers)
     x0 = (2 * labels - 1).unsqueeze(1) + 0.5 * torch.randn(4000, 1, generator=numbers)
-    classifier = fit_classifier(process, x0, labels, steps=300, batch=256, classifier=NoisyClassifier(process, 2, 48, 2))
+    classifier = fit_classifier(
+        process, x0, labels, steps=300, batch=256, seed=0, classifier=NoisyClassifier(process, 2, 48, 2)
+    )
     t = torch.linspace(0.05, 0.95, 40)
     x_t = process.marginal(x0[:40], t).draw(un.NoiseSource(1, 40))
     alpha, sigma = process.schedule.alpha(t), process.schedule.sigma(t)
@@ -30,7 +32,9 @@ def test_a_trained_classifier_is_that_of_bayes():
 def test_labels_that_are_shuffled_teach_nothing():
     process = un.Masking(3, (2,))
     x0, labels = torch.randint(3, (500, 2), generator=torch.Generator().manual_seed(0)), torch.arange(500) % 2
-    classifier = fit_classifier(process, x0, labels, steps=20, batch=64, classifier=NoisyClassifier(process, 2, 16, 1))
+    classifier = fit_classifier(
+        process, x0, labels, steps=20, batch=64, seed=0, classifier=NoisyClassifier(process, 2, 16, 1)
+    )
     assert classifier.held_out == pytest.approx(float(torch.tensor(2.0).log()), abs=0.05)
 
 
@@ -43,7 +47,7 @@ def test_every_kind_of_leaf_is_seen():
         "k": torch.randint(5, (n, 1), generator=numbers),
         "w": torch.rand(n, 1, generator=numbers),
     }
-    classifier = fit_classifier(process, x0, x0["c"], steps=5, batch=16)
+    classifier = fit_classifier(process, x0, x0["c"], steps=5, batch=16, seed=0)
     t = torch.rand(n, generator=numbers)
     own = dict.fromkeys(process.leaves, t)
     assert torch.equal(classifier(x0, t), classifier(x0, own)) and classifier(x0, t).shape == (n, 3)
@@ -51,7 +55,7 @@ def test_every_kind_of_leaf_is_seen():
         un.Product(x=un.Gaussian((2,)), c=un.Masking(3, ())),
         torch.ones(3, dtype=F64) / 3, torch.randn(3, 2, generator=numbers).double(), torch.eye(2).double().expand(3, 2, 2),
     )  # fmt: skip
-    two = fit_classifier(model.process, {name: x0[name] for name in ("x", "c")}, x0["c"], steps=5, batch=16)
+    two = fit_classifier(model.process, {name: x0[name] for name in ("x", "c")}, x0["c"], steps=5, batch=16, seed=0)
     guided = un.guidance.ClassifierGuided(model, two.of(1), 2.0, "taylor")
     x, _ = un.sample(guided, n=4, steps=4, seed=0, dtype=F64)
     assert bool(x["x"].isfinite().all())

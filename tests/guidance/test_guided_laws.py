@@ -104,7 +104,7 @@ def trained_classifier(process, first, whole, share, **options):
     which = torch.multinomial(both.flatten(), 20_000, True, generator=torch.Generator().manual_seed(1))
     classifier = un.guidance.NoisyClassifier(process, 2, width=64, layers=2)
     return un.guidance.fit_classifier(
-        process, clean[which // 2], which % 2, steps=800, batch=256, classifier=classifier, **options
+        process, clean[which // 2], which % 2, steps=800, batch=256, seed=0, classifier=classifier, **options
     ).of(0)
 
 

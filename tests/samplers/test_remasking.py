@@ -15,6 +15,7 @@ from unnoise.samplers import Tokens, sample
 from unnoise.samplers.categorical_ddim import CategoricalDDIM
 from unnoise.samplers.problem import Problem
 from unnoise.samplers.products import Leaves
+from unnoise.samplers.psi import Psi
 from unnoise.samplers.remasking import Cap, Confidence, Loop, Rate, Remasking, Rescale, Sureness
 from unnoise.samplers.routing import Routed
 from unnoise.verify.finite_kernels import marginal_matrix
@@ -398,6 +399,8 @@ class NothingIsRead(TorchDispatchMode):
 SAMPLERS = {
     "ddim": (lambda: CategoricalDDIM(0.3, 1.0), "uniform"),
     "ddim-tokens": (lambda: CategoricalDDIM(0.3, tokens=Tokens(0.5, top_k=3, top_p=0.9)), "masking"),
+    "psi": (lambda: Psi(0.7), "uniform"),
+    "psi-beyond": (lambda: Psi(lambda s, t: 1 - 1.2 * (s > 0) * (t < 1)), "masking"),
     "cap": (lambda: Remasking(Cap(0.2)), "masking"),
     "confidence": (lambda: Remasking(Confidence(Loop(Cap(0.2)))), "masking"),
     "score": (lambda: Routed("score"), "uniform"),
@@ -407,7 +410,7 @@ SAMPLERS = {
 
 
 def steps_under_watch(sampler, name: str, monkeypatch) -> None:
-    for module in (un.checks, un.predictions.finite, un.processes.rank_one):
+    for module in (un.checks, un.predictions.finite, un.processes.rank_one, un.processes.lazy_steps):
         monkeypatch.setattr(module, "may_read", lambda x: False)  # as on an accelerator
     process = un.Masking(5, (6,)) if name == "masking" else un.Uniform(5, (6,))
     network = nn.Sequential(nn.Embedding(6, 8), nn.Linear(8, 5))

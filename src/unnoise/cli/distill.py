@@ -59,7 +59,8 @@ class Distill(Extended):
     """Training time of the judge of sequences."""
 
     labels: Path | None = None
-    """Labels of the images that the run was trained on (.npy or IDX), for the share of samples that classifiers recognise."""
+    """Labels of the images that the run was trained on (.npy or IDX), for the share of samples that classifiers
+    recognise."""
 
     seed: int = 0
     """Of all draws."""

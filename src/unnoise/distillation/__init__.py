@@ -1,7 +1,6 @@
 """Distillation: students that need fewer steps than the denoiser they are taught by."""
 
 from unnoise.distillation.base import Distillation
-from unnoise.distillation.common_noise import common_noise
 from unnoise.distillation.consistency import Consistency
 from unnoise.distillation.fit import distill
 from unnoise.distillation.methods import METHODS, bounded, distillation, options_of, plan_of
@@ -13,7 +12,6 @@ __all__ = [
     "Distillation",
     "Progressive",
     "bounded",
-    "common_noise",
     "distill",
     "distillation",
     "options_of",

@@ -1,7 +1,7 @@
 """What methods of distillation have in common: a student in training, a frozen teacher, and rounds.
 
-A distillation stands in the place of an `Objective`: `forward(x0, noise, condition)` returns `Terms` whose `loss`, one number
-per row, is what the student minimises.  It bounds nothing.  Training is cut into rounds of equal length; before round r >= 1
+A distillation stands in the place of an `Objective`: `forward(x0, noise, condition)` returns `Terms` whose `loss`, one
+number per row, is what the student minimises.  It bounds nothing.  Training is cut into rounds of equal length; before round r >= 1
 `advance(share)` hands the student so far (its averaged copy, if the caller has put one in place) to `_begin`, and the method
 says what becomes of it.  All that later rounds need is in `kept()`, by which a training that was cut short goes on.
 """
@@ -89,6 +89,9 @@ class Distillation(nn.Module):
         loss = self.losses(x0, noise, checked(condition, batch_size(x0)))
         none = torch.zeros_like(loss)
         return Terms({"prior": none, "diffusion": loss, "reconstruction": none}, loss, is_bound=False)
+
+    def begin(self, done: float) -> None:
+        """Rounds begin by `advance`, with averaged weights in place."""
 
     def train(self, mode: bool = True) -> "Distillation":
         """Teachers stay as they are when they are asked."""

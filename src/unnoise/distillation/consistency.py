@@ -10,11 +10,11 @@ with f(x, 0) = x.  That is a matter of how the network is read: with velocities,
     c_skip = alpha/(alpha^2 + sigma^2),      c_out = -sigma/(alpha^2 + sigma^2),
 
 which are 1 and 0 at t = 0.  So the student is a `Denoiser` of the same network, whose clean prediction is f.  The only f at
-which the loss is 0 is f(., t) = f(., t - delta) o (the teacher's step), down to f(., 0) = x: the composed steps, and the flow
-itself if the steps are exact.  d is the squared distance, or sqrt(|.|^2 + c^2) - c with c = 0.00054 sqrt(dimension).  A step is
-one of DDIM, or of Heun's kind: DDIM again, with the mean of the clean predictions at both ends.
+which the loss is 0 is f(., t) = f(., t - delta) o (the teacher's step), down to f(., 0) = x: the composed steps, and the
+flow itself if the steps are exact.  d is the squared distance, or sqrt(|.|^2 + c^2) - c with c = 0.00054 sqrt(dimension).
+A step is one of DDIM, or of Heun's kind: DDIM again, with the mean of the clean predictions at both ends.
 
-**Categories** (the duality of Sahoo et al. 2025).  z_t and z_s have one and the same noise (`common_noise`), and
+**Categories** (the duality of Sahoo et al. 2025).  z_t and z_s have one and the same noise (`hybrids.common_noise`), and
 
     loss  sum over coordinates of KL(student's law of x_0 given z_t  ||  teacher's given z_s),
 
@@ -35,7 +35,7 @@ from torch import Tensor
 
 from unnoise.denoiser import AnyDenoiser
 from unnoise.distillation.base import Distillation, frozen, handed_on, part, parts_of, whole_of
-from unnoise.distillation.common_noise import common_noise
+from unnoise.hybrids import common_noise
 from unnoise.noise import NoiseSource
 from unnoise.objectives import Stratified
 from unnoise.predictions import ContinuousPrediction, Posterior, Prediction
@@ -180,8 +180,8 @@ def _check(name: str, leaf: Process, student: AnyDenoiser) -> None:
     kinds = student.kinds[name] if isinstance(student.kinds, dict) else student.kinds
     if not ends_in_itself(leaf, kinds):
         raise ValueError(
-            f"{where}: f(x, 0) = x does not hold by itself for {getattr(kinds, '__name__', kinds)} under {leaf.schedule}: train "
-            f"a model that predicts velocities, under a schedule with alpha = 1, sigma = 0 at t = 0 such as cosine"
+            f"{where}: f(x, 0) = x does not hold by itself for {getattr(kinds, '__name__', kinds)} under {leaf.schedule}: "
+            f"train a model that predicts velocities, under a schedule with alpha = 1, sigma = 0 at t = 0 such as cosine"
         )
 
 

@@ -28,6 +28,7 @@ from unnoise.networks.embedding import fourier_of_value
 from unnoise.networks.mlp import MLP, MLPConfig
 from unnoise.noise import NoiseSource
 from unnoise.processes import Process
+from unnoise.samplers.sample import seed_of
 from unnoise.shapes import AnyState, Float, Tree
 from unnoise.training.leaf_kinds import leaf_kind, named_leaves
 from unnoise.tree import batch_size, first_leaf
@@ -93,18 +94,19 @@ def fit_classifier(
     batch: int = 512,
     lr: float = 3e-3,
     straight: float = 20.0,
-    seed: int = 0,
+    seed: int | None = None,
     classifier: Any = None,
     progress: bool = False,
 ) -> Any:
     """Trained on noisy states of data; `held_out` of what is returned is its cross-entropy, in nats, on rows it has not
-    seen, at times of all kinds.  Another module may be passed that returns logits of (x_t, t).
+    seen, at times of all kinds.  Without a seed each fit is another.  Another module may be passed, of (x_t, t) to logits.
     """
     count, process, device = batch_size(x0), process.base, first_leaf(x0).device
     if labels.shape != (count,) or labels.is_floating_point():
         raise ValueError(f"labels have shape {tuple(labels.shape)} and dtype {labels.dtype}: pass an integer for each row")
     if count < 2 or int(labels.min()) < 0:
         raise ValueError("pass at least two rows, with labels 0, 1, ...")
+    seed = seed_of(seed)
     numbers, noise = torch.Generator().manual_seed(seed), NoiseSource(seed, batch, device)
     if classifier is None:
         with torch.random.fork_rng(devices=[]):

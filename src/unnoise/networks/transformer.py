@@ -9,6 +9,8 @@ layer sums over `reach` neighbours on either side, which attention would have to
 
 `time=False` leaves time out: what is known of masked data does not depend on it.
 
+In place of tokens it can be shown mixtures of them (`mixtures`): `forward(x, t, mixture=weights)`, where x is left aside.
+
 `causal=True` is an autoregressive model of the same size, a judge for samples.  The input is shifted by one (a token of its
 own, index `size`, in front), so `forward(x)[:, k]` are the logits of x^k given x^1 ... x^{k-1}, in the layout of x, and
 `log_prob(x)` is the exact log-likelihood in nats.
@@ -25,6 +27,7 @@ from torch import Tensor, nn
 from unnoise.networks.base import register, require
 from unnoise.networks.blocks import Block, RMSNorm, rotations
 from unnoise.networks.embedding import Modulation, TimeEmbedding, modulate, zeroed
+from unnoise.networks.mixtures import flattened, mixed_tokens
 from unnoise.networks.told import conditions_of, hear, told_embedding
 from unnoise.predictions import LinearHead
 from unnoise.shapes import Float, Int
@@ -62,8 +65,8 @@ class SequenceTransformerConfig:
 
 @register(SequenceTransformerConfig)
 class SequenceTransformer(nn.Module):
-    """`forward(x, t, previous=None, **condition)`; `previous` are probabilities of x_0 [..., size].  `forward` is
-    `head(features)`."""
+    """`forward(x, t, previous=None, mixture=None, **condition)`; `previous` are probabilities of x_0 [..., size], `mixture`
+    weights of the tokens that are shown in place of x.  `forward` is `head(features)`."""
 
     def __init__(self, config: SequenceTransformerConfig):
         super().__init__()
@@ -85,10 +88,14 @@ class SequenceTransformer(nn.Module):
         self.project = zeroed(nn.Linear(width, width, bias=False)) if config.tied else None
         self.out = None if config.tied else zeroed(nn.Linear(width, config.size))
 
-    def _tokens(self, x: Int[Tensor, "batch length"], previous: Tensor | None) -> Float[Tensor, "batch length width"]:
+    def _tokens(
+        self, x: Int[Tensor, "batch length"], previous: Tensor | None, mixture: Any
+    ) -> Float[Tensor, "batch length width"]:
         if self.config.causal:
             x = F.pad(x, (1, 0), value=self.config.size)[:, :-1]
-        h = self.embedding(x)
+            if mixture is not None:
+                raise ValueError("an autoregressive network is shown tokens, no mixture of them: build it with causal=False")
+        h = self.embedding(x) if mixture is None else mixed_tokens(self.embedding, mixture, self.config.size)
         if self.positions is not None:
             if x.shape[1] > self.config.length:
                 raise ValueError(
@@ -108,11 +115,13 @@ class SequenceTransformer(nn.Module):
         x: Int[Tensor, "batch *shape"],
         t: Float[Tensor, "batch"] | None = None,
         previous: Tensor | None = None,
+        mixture: Any = None,
         **condition: Any,
     ) -> Float[Tensor, "batch *shape width"]:
         shape = x.shape[:-1] if self.config.numbers else x.shape
         flat = x.reshape(len(x), shape[1:].numel(), *x.shape[len(shape) :])
-        h = self._tokens(flat, previous if previous is None else previous.reshape(*flat.shape[:2], -1))
+        mixture = mixture if mixture is None else flattened(mixture, len(x))
+        h = self._tokens(flat, previous if previous is None else previous.reshape(*flat.shape[:2], -1), mixture)
         if self.time is not None and t is None:
             raise ValueError("t is missing: this network is told the time (build it with time=False to leave it out)")
         told, c = hear(self.told, condition, len(x)), None
@@ -139,9 +148,10 @@ class SequenceTransformer(nn.Module):
         x: Int[Tensor, "batch *shape"],
         t: Float[Tensor, "batch"] | None = None,
         previous: Tensor | None = None,
+        mixture: Any = None,
         **condition: Any,
     ) -> Float[Tensor, "batch *shape size"]:
-        return self.head(self.features(x, t, previous, **condition))
+        return self.head(self.features(x, t, previous, mixture, **condition))
 
     def log_prob(self, x: Int[Tensor, "batch *shape"]) -> Float[Tensor, "batch"]:
         """log p(x) of an autoregressive network."""

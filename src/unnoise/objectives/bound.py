@@ -105,6 +105,7 @@ class Objective(nn.Module):
     """
 
     loss_only = False
+    phase = 0  # updates of one phase launch the same kernels
 
     def __init__(
         self,
@@ -141,6 +142,9 @@ class Objective(nn.Module):
     def is_bound(self) -> bool:
         """Whether the loss estimates a bound."""
         return self.weighting.is_bound and self.times.is_bound
+
+    def begin(self, done: float) -> None:
+        """Before an update, when a share `done` of the training lies behind: an objective that changes with it says how."""
 
     def forward(self, x0: Tree, noise: NoiseSource | None = None, condition: Condition | None = None) -> Terms:
         if torch.compiler.is_compiling():

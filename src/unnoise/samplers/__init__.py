@@ -1,6 +1,6 @@
 """Samplers: one small class per numerical method, and `sample`, which runs them."""
 
-from unnoise.samplers import grids, remasking
+from unnoise.samplers import grids, psi, remasking
 from unnoise.samplers.adaptive import AdaptiveODE
 from unnoise.samplers.ancestral import Ancestral
 from unnoise.samplers.base import OneStep, Sampler, Stepping
@@ -24,6 +24,7 @@ from unnoise.samplers.one_by_one import OneByOne
 from unnoise.samplers.particles import NoSurvivors, ParticleRecord, Particles
 from unnoise.samplers.problem import Info, Problem
 from unnoise.samplers.products import Frozen, Leaves
+from unnoise.samplers.psi import Psi
 from unnoise.samplers.registry import register_sampler
 from unnoise.samplers.remasking import Remasking
 from unnoise.samplers.replacement import Replacement
@@ -71,6 +72,7 @@ __all__ = [
     "Plan",
     "PredictorCorrector",
     "Problem",
+    "Psi",
     "Remasking",
     "Replacement",
     "Reveal",
@@ -99,6 +101,7 @@ __all__ = [
     "encode",
     "grids",
     "own_plan",
+    "psi",
     "register_part",
     "register_sampler",
     "remasking",
@@ -125,6 +128,7 @@ for _kind in (
     LMS,
     MultistepConsistency,
     PredictorCorrector,
+    Psi,
     Remasking,
     Replacement,
     Reveal,
@@ -146,6 +150,7 @@ for _part in (
     Rotation,
     Threshold,
     Tokens,
+    psi.MaxRescale,
     remasking.Cap,
     remasking.Confidence,
     remasking.Loop,

@@ -90,7 +90,8 @@ class Learner:
             compile_network(denoiser.network)
         self.distillation = distillation
         objective = objective_of(self.denoiser, config, options or {}, made) if distillation is None else distillation
-        self.model = accelerator.prepare(told_objective(objective, format, config.drop))
+        self.objective = told_objective(objective, format, config.drop)
+        self.model = accelerator.prepare(self.objective)
         self.sums = torch.zeros(len(SUMMED), dtype=torch.float64, device=self.device)
         self.bad, self.good = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
         alone = accelerator.num_processes == 1
@@ -106,7 +107,7 @@ class Learner:
         weights, began = self.ema.weights(step), perf_counter()
         if self.captured is not None and count == 1:
             for x0, noise in parts:
-                self.captured(x0, noise, lr, weights, self.denoiser.passes)
+                self.captured(x0, noise, lr, weights, 2 * self.objective.phase + self.denoiser.passes)
         else:
             self.apply(parts, count, lr, weights)
         self.updates += 1

@@ -42,6 +42,13 @@ class ToldObjective(nn.Module):
     def denoiser(self) -> Any:
         return self.objective.denoiser
 
+    @property
+    def phase(self) -> int:
+        return self.objective.phase
+
+    def begin(self, done: float) -> None:
+        self.objective.begin(done)
+
     def forward(self, rows: Tree, noise: NoiseSource | None = None, condition: Condition | None = None) -> Terms:
         x0, told = self.format.apart(rows)
         if self.drop and noise is not None:

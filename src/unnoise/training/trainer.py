@@ -179,7 +179,9 @@ class Trainer:
                 cursor, rows, x0 = next(stream)
                 yield x0, NoiseSource(self.config.seed, rows).at("epoch", cursor.epoch, "batch", cursor.position)
 
-        self.lr = self.config.lr_at(self.step, self.learner.share(self._done()))
+        done = self._done()
+        self.lr = self.config.lr_at(self.step, self.learner.share(done))
+        self.learner.objective.begin(done)
         # every other update of a self-conditioned network makes one pass, so that its first estimate is trained too
         with one_pass(self.learner.denoiser) if self.step % 2 else nullcontext():
             self.learner.update(parts(), self.order.parts, self.step + 1, self.lr)

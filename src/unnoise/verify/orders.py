@@ -35,6 +35,7 @@ from unnoise.samplers import (
     Leaves,
     OneByOne,
     PredictorCorrector,
+    Psi,
     Remasking,
     Reveal,
     Routed,
@@ -182,6 +183,8 @@ def laws_of_categories() -> Iterator[Case]:
     for on in (masking, uniform):
         yield Case("CategoricalDDIM()", CategoricalDDIM(), on, COARSE)
     yield Case("CategoricalDDIM(rate=3)", CategoricalDDIM(rate=3.0), uniform, COARSE)
+    for on in (masking, uniform):
+        yield Case("Psi(1)", Psi(1), on, COARSE)
     yield Case("Routed('random')", Routed("random"), uniform, COARSE)
     yield Case("Remasking(Rate(2))", Remasking(Rate(2.0)), masking, COARSE)
     text, balance = "PredictorCorrector(Euler(), DetailedBalance())", PredictorCorrector(Euler(), DetailedBalance())
