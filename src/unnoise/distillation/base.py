@@ -1,9 +1,10 @@
 """What methods of distillation have in common: a student in training, a frozen teacher, and rounds.
 
 A distillation stands in the place of an `Objective`: `forward(x0, noise, condition)` returns `Terms` whose `loss`, one
-number per row, is what the student minimises.  It bounds nothing.  Training is cut into rounds of equal length; before round r >= 1
-`advance(share)` hands the student so far (its averaged copy, if the caller has put one in place) to `_begin`, and the method
-says what becomes of it.  All that later rounds need is in `kept()`, by which a training that was cut short goes on.
+number per row, is what the student minimises.  It bounds nothing.  Training is cut into rounds of equal length; before round
+r >= 1 `advance(share)` hands the student so far (its averaged copy, if the caller has put one in place) to `_begin`, and the
+method says what becomes of it.  All that later rounds need is in `kept()`, by which a training that was cut
+short goes on.
 """
 
 from abc import abstractmethod

@@ -11,10 +11,10 @@ These are the laws of all times together of
 
     z_t = x where u < alpha_t, else f,              u uniform on [0, 1], f one draw from the noise law,
 
-too: f may be x, which takes 1/K of what is not kept, and a state that is not x is f at all times.  So one number and
-one draw are all it takes, for any schedule of the process, and for any law of noise.  At every time z_t has the law of the
-process.  Two times together have not that of its Markov path, on which a token is the latest of its draws, and here it is the
-first; nor that of the argmax of a Gaussian path, whose noise moves too.
+too: f may be x, which takes 1/K of what is not kept, and a state that is not x is f at all times.  So one number and one
+draw are all it takes, for any schedule of the process, and for any law of noise.  At every time z_t has the law of the
+process.  Two times together have not that of its Markov path, on which a token is the latest of its draws and here it is
+the first; nor that of the argmax of a Gaussian path, whose noise moves too.
 
 Under masking z_t is x where mu_t + eps_x > M, else MASK: the same with f = MASK, at any alpha, also below the 1/K of mu = 0.
 All draws are MASK there, so the pairs are those of the process's own path.
