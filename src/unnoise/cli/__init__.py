@@ -25,10 +25,10 @@ from unnoise.start_up import begin
 
 Command = (
     Annotated[Train, tyro.conf.subcommand("train", description=Train.__doc__)]
-    | Annotated[Distill, tyro.conf.subcommand("distill", description=Distill.__doc__)]
     | Annotated[Sample, tyro.conf.subcommand("sample", description=Sample.__doc__)]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate", description=Evaluate.__doc__)]
     | Annotated[Infill, tyro.conf.subcommand("infill", description=Infill.__doc__)]
+    | Annotated[Distill, tyro.conf.subcommand("distill", description=Distill.__doc__)]
     | Annotated[Verify, tyro.conf.subcommand("verify", description=Verify.__doc__)]
     | Annotated[Bench, tyro.conf.subcommand("bench", description=Bench.__doc__)]
     | Annotated[Demo, tyro.conf.subcommand("demo", description=Demo.__doc__)]
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments is None:
         begin()
     try:
-        command: Train | Distill | Sample | Evaluate | Infill | Verify | Bench | Demo | Completion = tyro.cli(
+        command: Train | Sample | Evaluate | Infill | Distill | Verify | Bench | Demo | Completion = tyro.cli(
             Command,  # type: ignore[arg-type]
             args=arguments,
             **OPTIONS,

@@ -4,8 +4,9 @@
     teacher in few steps     in the student's number
     student                  the student in its own
 
-Each set of samples is of one size, of the same seed, and scored alike (`scores`): tables by the two-sample score, sequences
-by the entropy of a row and the judge's perplexity, images by the share that classifiers recognise, if labels are given.
+Each set of samples is of one size, of the same seed, and scored alike (`scores`), by the same judge, which the teacher's
+folder keeps: tables by the two-sample score, sequences by the entropy of a row and the judge's perplexity, images by the
+share that classifiers recognise, if labels are given.
 
 A judge's perplexity falls where samples repeat themselves, so two models are compared at one entropy: the logits of a model
 in few steps are divided by the temperature at which its samples have the entropy of the teacher's in many, found by
@@ -102,7 +103,7 @@ def few_steps(
                 samples=samples,
                 seed=seed,
                 where=where,
-                folder=run.folder,
+                folder=teacher.folder,  # one judge of all its students
                 trained_with=run.config.train.seed,
                 judge_minutes=judge_minutes,
                 progress=progress,
