@@ -8,6 +8,7 @@ its predictions has answers in `AnyDenoiser` that hold for wrappers, whose inner
     passes         evaluations of networks in one call
     cutoff         where its bound starts unless told otherwise
     latest         where sampling starts unless told otherwise
+    plan           how it is sampled unless told, where that is not its process's own way: a `samplers.Plan`
     code           what stands for the data in the states of the process, if these are not the data themselves
     space          of the data
 
@@ -48,6 +49,7 @@ class AnyDenoiser(nn.Module):
     """What bounds, samplers and likelihoods ask for."""
 
     process: Process
+    plan: Any = None
     _kinds: Kinds = None
 
     def __init_subclass__(cls, **options: Any) -> None:

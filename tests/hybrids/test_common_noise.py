@@ -7,7 +7,6 @@ import torch
 
 import unnoise as un
 from unnoise.hybrids import ArgmaxLaw, ArgmaxSchedule, common_noise
-from unnoise.hybrids.common_noise import mean_of
 from unnoise.noise import NoiseSource
 
 ROWS, S, T = 60_000, 0.35, 0.6
@@ -61,7 +60,8 @@ def test_uniform_pairs_are_those_of_the_entries_themselves():
     """Beside argmax(mu e_x + eps) with all entries drawn."""
     size, process, x = 5, un.Uniform(5), torch.full((ROWS,), 3)
     eps = NoiseSource(4, ROWS).normal((size,))
-    means = [float(mean_of(process, v, x[:1])) for v in (S, T)]
+    alpha = process.schedule.alpha(torch.tensor([S, T], dtype=torch.float64))
+    means = ArgmaxLaw(size).mean_of_log_odds(alpha.log() - torch.log1p(-alpha)).tolist()
     first = [(eps + mean * torch.nn.functional.one_hot(x, size)).argmax(1) for mean in means]
     p_s, p_t = (float(ArgmaxLaw(size).first(mean)) for mean in means)
     law = joint_of_one_noise(size, p_s, p_t, 3)

@@ -80,26 +80,10 @@ def evaluate(
     x0 = some_rows(unseen, chosen(batch_size(unseen), rows or ROWS, seed))
     result: dict[str, Any] = {"on": on or (str(data) if data is not None else "held-out rows")}
     result |= {"moved": moved} if moved else {}
-    options = run.objective_options()
-    with budget.part("bound"):
-        wanted, seconds = draws or DRAWS, inf if draws else budget.share(0.2)
-        terms = bound_terms(
-            denoiser,
-            x0,
-            wanted,
-            seed,
-            progress=progress,
-            options=options,
-            log_fill=format.log_fill,
-            seconds=seconds,
-            format=format,
-        )
-    if len(terms) < wanted:
-        budget.cut(f"bound: {len(terms)} of {wanted} draws")
-    result |= bound_figures(terms, denoiser.space.dimension)
-    result |= data_figures(*format.as_written(x0), result["bound"])  # type: ignore[arg-type]
-    with budget.part("exact likelihood"):
-        result |= _exact(denoiser, format, x0, exact_rows, seed, options, budget)
+    if run.no_bound is not None:
+        result |= {"bound": None, "bound_why": run.no_bound, "exact": None, "exact_why": run.no_bound}
+    else:
+        result |= _likelihoods(run, denoiser, format, x0, draws, exact_rows, seed, budget, progress)
     if scored:
         drawn_from = run.for_drawing(denoiser)
 
@@ -133,6 +117,42 @@ def evaluate(
 
 def _filled(denoiser: Denoiser, seed: int, device: str, x: Any, known: Any) -> Any:
     return fill(denoiser, x, known, seed=seed, device=device)[0]
+
+
+def _likelihoods(
+    run: Run,
+    denoiser: Denoiser,
+    format: Format,
+    x0: Tree,
+    draws: int | None,
+    exact_rows: int | None,
+    seed: int,
+    budget: Budget,
+    progress: bool,
+) -> dict[str, Any]:
+    """The bound, and the exact likelihood where there is one."""
+    result: dict[str, Any] = {}
+    options = run.objective_options()
+    with budget.part("bound"):
+        wanted, seconds = draws or DRAWS, inf if draws else budget.share(0.2)
+        terms = bound_terms(
+            denoiser,
+            x0,
+            wanted,
+            seed,
+            progress=progress,
+            options=options,
+            log_fill=format.log_fill,
+            seconds=seconds,
+            format=format,
+        )
+    if len(terms) < wanted:
+        budget.cut(f"bound: {len(terms)} of {wanted} draws")
+    result |= bound_figures(terms, denoiser.space.dimension)
+    result |= data_figures(*format.as_written(x0), result["bound"])  # type: ignore[arg-type]
+    with budget.part("exact likelihood"):
+        result |= _exact(denoiser, format, x0, exact_rows, seed, options, budget)
+    return result
 
 
 def allowed(run: Run, minutes: float | None) -> float:
@@ -175,6 +195,11 @@ def _sets(run: Run, data: Path | None, trained_on: Path | None, scored: bool) ->
     if not batch_size(unseen):
         raise ValueError(f"{data} holds no example of the model's length")
     return train, unseen, moved
+
+
+def trained_sets(run: Run) -> tuple[Any, Any]:
+    """The rows that a run was trained on, and those that were held out."""
+    return _sets(run, None, None, True)[:2]
 
 
 def _check(format: Format, rows: int | None, samples: int | None, target: str | None) -> None:

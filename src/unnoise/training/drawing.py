@@ -21,8 +21,8 @@ from unnoise.samplers import (
     OneStep,
     Plan,
     Sampler,
-    default_sampler,
     default_steps,
+    own_plan,
 )
 from unnoise.samplers.defaults import common_steps
 from unnoise.samplers.many import from_prior, sample_many
@@ -88,7 +88,7 @@ def draw(
     _check_batch(batch)
     if calls is not None and calls < 1:
         raise ValueError(f"calls = {calls}: at least one is needed")
-    plan = default_sampler(denoiser.process, steps if calls is None else calls)
+    plan = own_plan(denoiser, steps if calls is None else calls)
     if sampler is not None:
         _check_fits(sampler, denoiser.process)
         plan = Plan(sampler, default_steps(denoiser.process, sampler) if steps is None else steps)
@@ -174,7 +174,7 @@ def fill(
     _check_batch(batch)
     data, settled = x, fixed
     x, fixed = states_known(denoiser, x, fixed)
-    plan = default_sampler(process, steps)
+    plan = own_plan(denoiser, steps)
     if sampler is not None:
         _check_fits(sampler, process)
         if process.leaves or not process.absorbing:
