@@ -260,6 +260,7 @@ def test_few_numbers_are_those_of_many(shape, monkeypatch):
 
 FIXED = {
     "bench": "the same is measured whenever it is asked for",
+    "hybrids": "tables that are held are parts of a model, the same whenever it is made",
     "evaluation": "a figure is the same whenever it is asked for",
     "model": "likewise, and an estimator's settings are a configuration",
     "verify": "laws of the library's own checks",

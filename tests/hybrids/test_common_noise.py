@@ -118,8 +118,12 @@ def test_at_the_size_of_a_vocabulary():
 
 def test_refusals():
     x = torch.zeros(2, dtype=torch.int64)
-    with pytest.raises(TypeError, match="Interpolation has no pairs of one noise"):
-        process = un.Interpolation(3, (), torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64))
-        common_noise(process, x, (S, T), NoiseSource(0, 2))
-    with pytest.raises(ValueError, match="one number of categories and one schedule"):
-        common_noise(un.Uniform([2, 3]), torch.zeros(2, 2, dtype=torch.int64), (S, T), NoiseSource(0, 2))
+    with pytest.raises(TypeError, match="RateMatrix has no pairs of one noise"):
+        common_noise(un.RateMatrix(un.rate_matrices.nearest_neighbour(3), ()), x, (S, T), NoiseSource(0, 2))
+
+
+def test_any_law_of_noise_has_the_law_of_the_process_at_each_time():
+    process = un.Interpolation(3, (), torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64))
+    x = torch.zeros(ROWS, dtype=torch.int64)
+    for z, t in zip(common_noise(process, x, (S, T), NoiseSource(0, ROWS)), (S, T), strict=True):
+        assert gap(z.bincount(minlength=3).double(), process.marginal(x[:1], t).probs[0]) < 4.5

@@ -17,6 +17,7 @@ from unnoise.conditions import rows_of as rows_of_condition
 from unnoise.denoiser import AnyDenoiser
 from unnoise.distillation.methods import distillation, plan_of
 from unnoise.noise import NoiseSource
+from unnoise.samplers.sample import seed_of
 from unnoise.shapes import Tree
 from unnoise.tree import batch_size as rows_of
 from unnoise.tree import first_leaf
@@ -32,7 +33,7 @@ def distill(
     updates: int = 1000,
     batch_size: int = 128,
     lr: float = 1e-3,
-    seed: int = 0,
+    seed: int | None = None,
     condition: Condition | None = None,
     averaged: float = 0.99,
     **options: Any,
@@ -40,9 +41,10 @@ def distill(
     """A copy of the denoiser that needs `steps` steps, and is sampled in so many unless told.
 
     `method` is progressive (numbers) or consistency (numbers, categories under uniform or masked noise, products of these),
-    with its options; `x0` are rows of data, `condition` what the network is told of them.
+    with its options; `x0` are rows of data, `condition` what the network is told of them.  Without a
+    seed each student is another.
     """
-    x0 = denoiser.space.check(x0, "x0")
+    x0, seed = denoiser.space.check(x0, "x0"), seed_of(seed)
     rows, where = _rows(x0), first_leaf(x0).device
     told, count = checked(condition, rows), min(whole(batch_size, "batch_size"), rows)
     student = deepcopy(denoiser).train().requires_grad_(True)

@@ -79,7 +79,7 @@ def turned(x: Float[Tensor, "batch channels height width"], how: Int[Tensor, "ba
 
 
 def classifier(
-    x: Float[Tensor, "rows channels height width"], labels: Int[Tensor, "rows"] | None = None, seed: int = 0
+    x: Float[Tensor, "rows channels height width"], labels: Int[Tensor, "rows"] | None = None, *, seed: int
 ) -> PatchNetwork:
     """A small classifier of images, by their labels or by how they are turned; its features are what it is for."""
     x = x.float()

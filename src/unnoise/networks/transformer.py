@@ -23,7 +23,7 @@ own, index `size`, in front), so `forward(x)[:, k]` are the logits of x^k given 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -112,7 +112,11 @@ class SequenceTransformer(nn.Module):
             x = F.pad(x, (1, 0), value=self.config.size)[:, :-1]
             if mixture is not None:
                 raise ValueError("an autoregressive network is shown tokens, no mixture of them: build it with causal=False")
-        h = self.embedding(x) if mixture is None else mixed_tokens(self.embedding, mixture, self.config.size)
+        h = (
+            self.embedding(x)
+            if mixture is None
+            else mixed_tokens(cast(nn.Embedding, self.embedding), mixture, self.config.size)
+        )
         if self.positions is not None:
             if x.shape[1] > self.config.length:
                 raise ValueError(

@@ -10,7 +10,7 @@ likely as any other, so that samples with their conditions have the law of the d
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +44,7 @@ class ToldObjective(nn.Module):
 
     @property
     def phase(self) -> int:
-        return self.objective.phase
+        return cast(int, self.objective.phase)
 
     def begin(self, done: float) -> None:
         self.objective.begin(done)
