@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from unnoise import (
         codes,
+        distillation,
         generators,
         guidance,
         hybrids,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from unnoise.conditions import Shared
     from unnoise.covariance import Covariance, Stationary
     from unnoise.denoiser import AnyDenoiser, Denoiser, fit_variance
+    from unnoise.distillation import distill
     from unnoise.generators import Generator, Local, divergence
     from unnoise.guidance import targets
     from unnoise.likelihoods import Dequantised, Enumeration, PathWeighted, ProbabilityFlow
@@ -140,6 +142,7 @@ MODULES = (
         "covariance",
         "data",
         "denoiser",
+        "distillation",
         "evaluation",
         "extensions",
         "generators",
@@ -171,6 +174,7 @@ NAMES = {  # by the module that each name is fetched from
     "likelihoods": "Dequantised Enumeration PathWeighted ProbabilityFlow",
     "likelihoods.likelihood": "likelihood",
     "model": "Model fit load",
+    "distillation": "distill",
     "noise": "NoiseSource",
     "objectives": (
         "Grid Importance MaskedCount MixedTimes Objective Quadrature Stratified Terms bound decoders fit_schedule weightings"
@@ -300,6 +304,8 @@ __all__ = [
     "codes",
     "d3pm",
     "decoders",
+    "distill",
+    "distillation",
     "divergence",
     "encode",
     "fit",

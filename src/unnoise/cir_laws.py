@@ -38,6 +38,8 @@ HELD = 2**21  # terms of a sum that are held at once
 
 def log_series(z: Tensor, alpha: Tensor) -> Tensor:
     """log F(z) - 2 sqrt(z), entry by entry; differentiable."""
+    if bool((alpha == 1).all()):  # F(z) = I_0(2 sqrt z)
+        return torch.special.i0e(2 * z.clamp_min(1e-290).sqrt()).log()
     nu = alpha.expand_as(z) - 1
     large = z.detach() > torch.maximum(16 * nu.detach() ** 4, torch.full_like(z, LARGE))
     flat, flat_nu = torch.where(large, 1.0, z).flatten(), nu.flatten()
@@ -160,11 +162,15 @@ class CIRBridge(Law):
         self.kappa = 1 / (1 / first.width + fade / second.width)
 
     def log_prob(self, x: Tensor) -> Float[Tensor, "batch"]:
+        return sum_coordinates(self.log_probs(x))
+
+    def log_probs(self, x: Tensor) -> Float[Tensor, "batch *shape"]:
+        """Of each coordinate."""
         y, a, b, kappa = x.double().clamp_min(LEAST), self.a, self.b, self.kappa
         both = log_series(a * y, self.alpha) + log_series(b * y, self.alpha)
         whole = log_series(a * b * kappa.square(), self.alpha) + self.alpha * kappa.log()
         exponent = -((y / kappa).sqrt() - (a * kappa).sqrt() - (b * kappa).sqrt()).square()  # with the 2 sqrt of all three
-        return sum_coordinates((self.alpha - 1) * y.log() + both - whole + exponent)
+        return (self.alpha - 1) * y.log() + both - whole + exponent
 
     def kl(self, other: Law) -> Float[Tensor, "batch"]:
         raise TypeError(f"the divergence of a bridge from a {type(other).__name__} has no closed form")

@@ -8,6 +8,7 @@ its predictions has answers in `AnyDenoiser` that hold for wrappers, whose inner
     passes         evaluations of networks in one call
     cutoff         where its bound starts unless told otherwise
     latest         where sampling starts unless told otherwise
+    plan           how it is sampled unless told, where that is not its process's own way: a `samplers.Plan`
     code           what stands for the data in the states of the process, if these are not the data themselves
     space          of the data
 
@@ -48,6 +49,7 @@ class AnyDenoiser(nn.Module):
     """What bounds, samplers and likelihoods ask for."""
 
     process: Process
+    plan: Any = None
     _kinds: Kinds = None
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -194,9 +196,9 @@ class Denoiser(AnyDenoiser):
     ):
         super().__init__()
         self.network, self.process = network, instance_of(process, Process, "process", "un.Gaussian((2,))")
-        self.kinds = resolve_kinds(process, code.predicts if predicts is None and code is not None else predicts)
+        self.kinds = resolve_kinds(process, code.kinds(process.base) if predicts is None and code is not None else predicts)
         self.variance, self.kernel = variance, check_kernel(kernel)
-        if self_condition:
+        if self_condition and not (code is not None and code.tells_clean):
             check_kinds(process, self.kinds)
         self.start, self.coded = start, None if code is None else instance_of(code, Code, "code", "un.codes.bits(27, (16,))")
         self.self_condition, self.passes = self_condition, 2 if self_condition else 1
@@ -242,7 +244,7 @@ class Denoiser(AnyDenoiser):
 
     @property
     def cutoff(self) -> float:
-        own = None if self.coded is None else self.coded.cutoff
+        own = None if self.coded is None else self.coded.earliest(self.process.base)
         return super().cutoff if own is None else own
 
     @property
@@ -258,11 +260,11 @@ class Denoiser(AnyDenoiser):
 
     def _said(self, x_t: Tree, clock: Tree, seen: Tree, condition: Condition) -> Tree:
         """What the network says, or its features."""
-        told = given(condition)
+        told, shown = given(condition), x_t if self.coded is None else self.coded.seen(x_t)
         if self.passes == 2:
-            first = self.typed(first_pass(self.network, x_t, seen, told), x_t, clock)
+            first = self.typed(first_pass(self.network, shown, seen, told), x_t, clock)
             told = {**told, "previous": first.clean()}
-        return (self.network.features if self._by_features else self.network)(x_t, seen, **told)  # type: ignore[operator]
+        return (self.network.features if self._by_features else self.network)(shown, seen, **told)  # type: ignore[operator]
 
     def _meant(self, output: Tree, x_t: Tree, clock: Tree) -> Prediction:
         if self._by_features:
@@ -323,7 +325,8 @@ class Coded(AnyDenoiser):
 
     @property
     def cutoff(self) -> float:
-        return super().cutoff if self.coded.cutoff is None else self.coded.cutoff
+        own = self.coded.earliest(self.process.base)
+        return super().cutoff if own is None else own
 
 
 def clock_of(t: Clock, process: Process, rows: int, device: torch.device) -> Tree:

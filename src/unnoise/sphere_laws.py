@@ -1,10 +1,12 @@
-"""Heat kernels of spheres S^d of radius 1, for d = 1, 2, 3: functions of the angle w between x and m, and of the variance v.
+"""Heat kernels of spheres S^d of radius 1: functions of the angle w between x and m, and of the variance v.
 
     d = 1   the wrapped normal law of w
     d = 2   sum_l (2 l + 1)/(4 pi) e^{-l (l + 1) v/2} P_l(cos w)
           = sqrt(2) e^{v/8} (2 pi v)^{-3/2} int_w^pi sum_k (-1)^k (f + 2 pi k) e^{-(f + 2 pi k)^2/2v}/sqrt(cos w - cos f) df
     d = 3   sum_l (l + 1)^2/(2 pi^2) e^{-l (l + 2) v/2} sin((l + 1) w)/((l + 1) sin w)
           = e^{v/2}/(2 pi v sin w) sum_k (w + 2 pi k) N(w + 2 pi k; 0, v)
+    d > 3   sum_l (2 l + d - 1)/(d - 1) e^{-l (l + d - 1) v/2} C_l(cos w)/|S^d|,    C_l of Gegenbauer, of the order (d - 1)/2
+          = sum_M q_M(v) (d)_M/(d/2)_M cos^{2M}(w/2)/|S^d|
 
 The first form of each, of waves, is used from v = 1 on, where nothing cancels, and the second, of the ways round, below: it
 has full relative precision however far in the tail.  The integral has a root at its lower end.  With f^2 = w^2 + s^2 and
@@ -12,11 +14,13 @@ has full relative precision however far in the tail.  The integral has a root at
     cos w - cos f = s^2/2 A,    A = sinc((f + w)/2) sinc((f - w)/2),    f df = s ds
 
 it is sqrt(2) e^{-w^2/2v} int_0^S e^{-s^2/2v} R(f)/sqrt(A) ds, R(f) the images over the first of them: smooth, and by Gauss's
-nodes on the part that counts.  Slopes in w are the derivatives of these very sums.
+nodes on the part that counts.  For d > 3 (1 - cos w)/2 is a Wright-Fisher diffusion with alpha = (d/2, d/2) that starts from
+0, and M its ancestral lines (`ancestry`): all terms are positive.  Slopes in w are the derivatives of these very sums.
 
 **Draws.**  The angle has the density |S^{d-1}| sin^{d-1} w h_v(w), and the direction is uniform.  On the globe its
 distribution function is inverted (`angle_draws`).  For d = 1 and 3 it is summed by Simpson's rule on 128 intervals of the
-part that counts, and inverted by a cubic in the one that u falls into: right to 1e-6 of probability.
+part that counts, and inverted by a cubic in the one that u falls into: right to 1e-6 of probability.  For d > 3 M is drawn,
+and then (1 - cos w)/2 from Beta(d/2, d/2 + M).
 """
 
 from functools import cache
@@ -26,8 +30,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unnoise.ancestry import draw_lines, log_lines, most_lines
 from unnoise.angle_draws import inverted, share_on_globe
 from unnoise.checks import may_read
+from unnoise.gamma_laws import Dirichlet
 from unnoise.heat_laws import SMALLEST, TURN, HeatLaw, log_wrapped
 from unnoise.laws import Law
 from unnoise.noise import NoiseSource
@@ -36,9 +42,10 @@ from unnoise.shapes import Float
 SWITCH = 1.0  # the variance from which waves are used
 TERMS = 11  # waves: those left out are e^-66 and less
 REACH = 8.7  # standard deviations of the angle that count
-MOST = 3  # the largest dimension whose kernel is known here
+MOST = 3  # the largest dimension with images of its own
 NODES = 48  # of the integral
 HELD = 2**13  # angles that are worked out at once: their images stay in the cache
+LINES = 2**20  # terms of sums over ancestral lines that are
 CELLS = 64  # of a distribution function, two intervals each
 EVEN = 0.1  # below it even functions are summed as series
 TINY = 1e-12  # angles closer than this to 0 or pi count as this
@@ -72,7 +79,10 @@ def log_heat(w: Tensor, variance: Tensor, d: int) -> Tensor:
     w, variance = torch.broadcast_tensors(w.double(), variance.double())
     if d == 1:
         return log_wrapped(w, variance)
-    parts = zip(w.reshape(-1).split(HELD), variance.reshape(-1).split(HELD), strict=True)
+    held = HELD
+    if d > MOST and w.numel():
+        held = min(HELD, max(1, LINES // most_lines(float(variance.detach().min()), float(d))))
+    parts = zip(w.reshape(-1).split(held), variance.reshape(-1).split(held), strict=True)
     return torch.cat([_either(some, v, d) for some, v in parts]).reshape(w.shape)
 
 
@@ -82,7 +92,8 @@ def _either(w: Tensor, v: Tensor, d: int) -> Tensor:
     if may_read(v) and bool((v >= SWITCH).all()):
         return waves
     few = v.clamp(SMALLEST, SWITCH)
-    return torch.where(v < SWITCH, _images_2(w, few) if d == 2 else _images_3(w, few), waves)
+    near = _by_lines(w, few, d) if d > MOST else _images_2(w, few) if d == 2 else _images_3(w, few)
+    return torch.where(v < SWITCH, near, waves)
 
 
 def _waves(w: Tensor, v: Tensor, d: int) -> Tensor:
@@ -135,6 +146,16 @@ def _images_2(w: Tensor, v: Tensor) -> Tensor:
     )  # of all images to the first
     total = end * (weight * inner * ratio).sum(-1)
     return log(2) - 1.5 * log(2 * pi) - 1.5 * v.log() + v / 8 - w.square() / (2 * v) + total.log()
+
+
+def _by_lines(w: Tensor, v: Tensor, d: int) -> Tensor:
+    log_q = log_lines(v, float(d))
+    m, whole, half = (
+        torch.as_tensor(part, dtype=torch.float64, device=w.device) for part in (range(log_q.shape[1]), d, d / 2)
+    )
+    rising = torch.lgamma(whole + m) - torch.lgamma(whole) - torch.lgamma(half + m) + torch.lgamma(half)
+    near = 2 * torch.sin((pi - w).clamp_min(TINY) / 2).log()  # of cos w/2, accurate at the other pole
+    return (log_q + rising + m * near.unsqueeze(-1)).logsumexp(-1) - log_volume(d)
 
 
 def _sinc(z: Tensor) -> Tensor:
@@ -218,8 +239,8 @@ class SphereLaw(HeatLaw):
 
     def __init__(self, mean: Float[Tensor, "batch entries"], variance: Tensor):
         self.mean, self.d = mean, mean.shape[-1] - 1
-        if not 1 <= self.d <= MOST:
-            raise ValueError(f"the heat kernel of a sphere of dimension {self.d} is not known here: use d = 1, 2 or 3")
+        if self.d < 1:
+            raise ValueError(f"mean has the shape {tuple(mean.shape)}: points of a sphere are rows of two numbers or more")
         self.variance = variance.double().reshape(-1).expand(len(mean))
 
     def log_prob(self, x: Tensor) -> Float[Tensor, "batch"]:
@@ -245,11 +266,18 @@ class SphereLaw(HeatLaw):
 
     def draw(self, noise: NoiseSource) -> Tensor:
         mean = self.mean.double()
-        w = draw_angle(noise.at("angle").uniform(), self.variance, self.d).unsqueeze(-1)
+        w = self._angle(noise).unsqueeze(-1)
         z = noise.at("direction").normal((self.d + 1,))
         z = z - (z * mean).sum(-1, keepdim=True) * mean
         drawn = torch.cos(w) * mean + torch.sin(w) * z / z.norm(dim=-1, keepdim=True).clamp_min(TINY)
         return (drawn / drawn.norm(dim=-1, keepdim=True)).to(self.mean.dtype)
+
+    def _angle(self, noise: NoiseSource) -> Float[Tensor, "batch"]:
+        if self.d <= MOST:
+            return draw_angle(noise.at("angle").uniform(), self.variance, self.d)
+        lines = draw_lines(self.variance, float(self.d), noise.at("ancestry")).double()
+        share = torch.stack([torch.full_like(lines, self.d / 2), self.d / 2 + lines], -1)
+        return 2 * Dirichlet(share, share).draw(noise.at("angle"))[:, 0].clamp(0, 1).sqrt().asin()
 
 
 class UniformOnSphere(Law):

@@ -129,7 +129,7 @@ BAD = {
         changed(QUATERNIONS, 4, 0.0),
         "row 4 has the length 0, and this is a unit vector.*drop rows that are 0",
     ),
-    "in five dimensions": ("sphere", np.eye(5), r"shape \(5, 5\), .*unit vectors \[rows, 2 to 4\]"),
+    "in eleven dimensions": ("sphere", np.eye(11), r"shape \(11, 11\), .*unit vectors \[rows, 2 to 10\]"),
     "degrees": ("angles", np.degrees(ANGLES), r"the entry \[0, \d\] is -?\d+.*radians in .*np.radians\(x\) of degrees"),
     "whole degrees": ("angles", np.arange(0, 360, 10), r"the entry \[1\] is 10, .*np.radians\(x\) of degrees"),
     "both ranges": ("angles", np.array([-3.0, 5.0, 1.0, 2.0]), r"from -3 to 5 lie neither in .*pass x % \(2 \* np.pi\)"),

@@ -8,7 +8,7 @@ import pytest
 
 from unnoise.data.base import BadData
 from unnoise.data.table import Table
-from unnoise.guidance.allowed import allowed, check_given
+from unnoise.guidance.allowed import allowed, check_equalities, check_given
 from unnoise.guidance.rules import ColumnRule
 
 SCORES = np.linspace(-4.5, 4.5, 4001)
@@ -107,3 +107,11 @@ def test_what_is_given_must_satisfy_it(table):
         check_given(rule, {"age": "20"})
     with pytest.raises(BadData, match="what is given, age=60, sex=M, does not"):
         check_given(rule, {"age": "60", "sex": "M"})
+
+
+def test_an_equality_of_numbers_without_a_grid_is_refused(table):
+    with pytest.raises(BadData, match="'length' is written to the last digit, so that this equality has no probability"):
+        check_equalities(ColumnRule("sex == 'F' and length * 2 == age", table), {})
+    for rule in ("age == wage", "length * 2 == age or age > 30", "length < age", "not length == age"):
+        check_equalities(ColumnRule(rule, table), {})
+    check_equalities(ColumnRule("length * 2 == age", table), {"length": "20"})

@@ -124,3 +124,16 @@ def test_a_settled_condition_is_told_of_every_row():
     assert all(torch.equal(label, torch.ones(3, dtype=torch.int64)) for label in network.labels) and network.labels
     un.sample(un.guidance.Unconditional(model.denoiser), n=3, steps=1, seed=0, condition={"label": torch.tensor([0, 1, 1])})
     assert torch.equal(network.labels[-1], torch.full((3,), -1))
+
+
+def test_rates_of_counts_are_combined_geometrically_and_a_weaker_model_guides():
+    """log of the rate of a birth or death: g times the one's, 1 - g times the other's."""
+    process = un.Thinning((1,))
+    one, two = (
+        un.oracles.poisson_mixture(process, torch.tensor(w).double(), torch.tensor([[1.0], [5.0]]).double())
+        for w in ([0.7, 0.3], [0.2, 0.8])
+    )
+    k, t = torch.arange(6).unsqueeze(1), torch.full((6,), 0.4).double()
+    found = [model(k, t).to(un.CountRatio).value for model in (un.guidance.ClassifierFree(one, 2.5, weaker=two), one, two)]
+    assert (found[0] - (2.5 * found[1] - 1.5 * found[2]))[found[1] > -1e3].abs().max() < 1e-10
+    assert (found[0] - found[1]).abs().max() > 0.1

@@ -124,7 +124,7 @@ def test_what_cannot_be_is_said(here, capsys):
     assert "write it as module:function" in told("--reward", "length")
     assert "'(a' cannot be read" in told("--regex", "(a")
     assert "accepts no sequence of length 6" in told("--regex", "a{40}")
-    assert "name one (regex, grammar, reward)" in told("--particles", 4)
+    assert "name one (regex, grammar, reward, guide)" in told("--particles", 4)
     assert "is that of a reward" in told("--strength", 3)
     assert "there is no such file" in told("--grammar", "none.lark")
     assert "does not say the density of its steps" in told("--regex", "a.*", "--sampler", "ThetaRK2")

@@ -57,6 +57,7 @@ def test_gradients_reach_a_learned_path():
     torch.testing.assert_close(found, learned.above.grad, rtol=1e-10, atol=0)
 
 
+@pytest.mark.conformance
 def test_the_process_under_it_is_like_any_other():
     """Kernels, generator, bound and closed form, by `verify`."""
     subject = finite_subject(un.Uniform(3, (2,), ArgmaxSchedule(3)), "Uniform/Argmax")

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 import unnoise as un
+from unnoise.generators import FokkerPlanck, Generator
+from unnoise.objectives import default_decoder
 from unnoise.oracles import orthant_mixture
 
 PROCESS = un.CoxIngersollRoss((), 1.3, 2.0, un.schedules.VE(0.3, 8.0))
@@ -88,6 +90,34 @@ def test_the_bound_by_paths_is_that_by_the_integral():
         exact = exact + (times[1] - times[0]) * (log_weight[:, 0].exp() * gap).sum()
     assert abs(float(total.mean() - exact)) < 4.5 * float(total.std()) / n**0.5 + 0.03 * float(exact)
     assert float(exact) > 0.3
+
+
+@pytest.mark.conformance
+def test_bounds_are_above_the_density_of_the_models_own_law():
+    """Its reverse process solved on a grid of u = sqrt(x), where du = (b/2u - g^2/8u) dt + g/2 dW, and decoded: -log p(x_0)
+    is never above the bound, and is the bound of the exact denoiser (0.01 for the grid)."""
+    truth, eps = oracle(), 0.3
+    x0 = torch.tensor([0.2, 0.8, 4.0], dtype=torch.float64)
+    for model, decoder in ((truth, truth.decoder), (un.Denoiser(Shifted(truth), PROCESS), default_decoder(PROCESS))):
+
+        def at(t, model=model):
+            def local(u):
+                now = model(u[:, 0].square(), torch.full((len(u),), float(t), dtype=torch.float64)).local()
+                g2 = now.diffusion.detach().reshape(-1, 1).expand_as(u)
+                return un.Local(drift=now.drift.detach().reshape(-1, 1) / (2 * u) - g2 / (8 * u), diffusion=g2 / 4)
+
+            return Generator(un.Euclidean((1,)), local)
+
+        grid = FokkerPlanck(at, [0.0], [7.0], [240])
+        places = grid.points[:, 0]
+        start = grid.law_of(lambda y: PROCESS.prior(len(y), torch.float64).log_prob(y[:, 0].square()) + y[:, 0].log())
+        law = grid.solve(start, 1.0, eps, 50)
+        given = [decoder.log_prob(PROCESS, None, x.expand(len(places)), places.square(), eps) for x in x0]
+        exact = -torch.stack([(log_p.exp() * law).sum() for log_p in given]).log()
+        ours = un.bound(model, x0, exact=True, times=un.Quadrature(24), cutoff=eps, decoder=decoder).total.detach()
+        gap = ours - exact
+        assert float(gap.min()) > -0.01 and (model is not truth or float(gap.max()) < 0.01), gap
+    assert float(gap.max()) > 0.05
 
 
 @pytest.mark.conformance

@@ -58,10 +58,10 @@ def test_kernels_compose(name):
     assert abs(total(lambda y: process.law(y, 2 * process.step_variance(s, t, y))) / whole - 1) > 0.01
 
 
-@pytest.mark.parametrize("name", PROCESSES)
+@pytest.mark.parametrize("name", [*PROCESSES, "S5"])
 def test_both_equations_and_the_mutant_of_a_doubled_clock(name):
     """d/dt q = L* q in x_t, and d/ds q = -L q in x_s; the noise of e^{-l (l + 1) v} instead of v/2 solves neither."""
-    process = PROCESSES[name]
+    process = PROCESSES.get(name, un.SphereHeat(5))
     x0, x = points(process, 3, 3), points(process, 3, 4)
 
     def gaps(law):

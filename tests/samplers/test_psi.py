@@ -163,7 +163,8 @@ def test_under_uniform_noise_ddim_is_another_family():
     afresh, back = (law_of(Psi(kappa), oracle).probs for kappa in (0, 1))
     torch.testing.assert_close(law_of(Psi(0.25), oracle).probs, 0.25 * back + 0.75 * afresh, rtol=0, atol=1e-14)
     family = [kappa * back + (1 - kappa) * afresh for kappa in torch.linspace(0, 1, 1001).tolist()]
-    gaps = [min(float((ddim(eta) - psi).abs().max()) for psi in family) for eta in (0.0, 0.5, 0.9, 0.99)]
+    others = [ddim(eta) for eta in (0.0, 0.5, 0.9, 0.99)]
+    gaps = [min(float((other - psi).abs().max()) for psi in family) for other in others]
     assert all(a > b > 1e-4 for a, b in zip(gaps, gaps[1:], strict=False)) and gaps[0] > 0.1
 
 

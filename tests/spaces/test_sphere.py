@@ -91,9 +91,19 @@ def test_what_is_no_point_is_refused():
     with pytest.raises(ValueError, match="d = 0"):
         un.Sphere(0)
     with pytest.raises(TypeError, match="Sphere does not say the nodes"):
-        un.Sphere(3).nodes(4)
+        un.Sphere(4).nodes(4)
     with pytest.raises(TypeError, match="has log_rates, which Sphere"):
         GLOBE.act(un.Local(log_rates=torch.zeros(1, 3, 2)), phi, points(1))
+
+
+def test_the_rule_of_unit_quaternions():
+    """Of x_0^4 x_2^2 the mean is 3/(4 6 8); and around a point the mean of x is e^{-3v/2} of it."""
+    x, weight = un.Sphere(3).nodes(4)
+    assert float((weight * x[:, 0] ** 4 * x[:, 2] ** 2).sum()) == pytest.approx(2 * torch.pi**2 * 3 / 192, rel=1e-12)
+    process, x0 = un.SphereHeat(3), points(2, 3)
+    nodes, log_weight = process.support(x0, 0.8)
+    mean = (log_weight.exp().unsqueeze(-1) * nodes).sum(0)
+    assert torch.allclose(mean, torch.exp(-1.5 * process.variance(0.8, x0)) * x0, rtol=1e-9)
 
 
 def globe():

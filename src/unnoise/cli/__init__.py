@@ -13,6 +13,7 @@ import tyro
 from unnoise.cli.bench import Bench
 from unnoise.cli.completion import Completion
 from unnoise.cli.demo import Demo
+from unnoise.cli.distill import Distill
 from unnoise.cli.evaluate import Evaluate
 from unnoise.cli.infill import Infill
 from unnoise.cli.sample import Sample
@@ -27,6 +28,7 @@ Command = (
     | Annotated[Sample, tyro.conf.subcommand("sample", description=Sample.__doc__)]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate", description=Evaluate.__doc__)]
     | Annotated[Infill, tyro.conf.subcommand("infill", description=Infill.__doc__)]
+    | Annotated[Distill, tyro.conf.subcommand("distill", description=Distill.__doc__)]
     | Annotated[Verify, tyro.conf.subcommand("verify", description=Verify.__doc__)]
     | Annotated[Bench, tyro.conf.subcommand("bench", description=Bench.__doc__)]
     | Annotated[Demo, tyro.conf.subcommand("demo", description=Demo.__doc__)]
@@ -43,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments is None:
         begin()
     try:
-        command: Train | Sample | Evaluate | Infill | Verify | Bench | Demo | Completion = tyro.cli(
+        command: Train | Sample | Evaluate | Infill | Distill | Verify | Bench | Demo | Completion = tyro.cli(
             Command,  # type: ignore[arg-type]
             args=arguments,
             **OPTIONS,

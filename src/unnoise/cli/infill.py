@@ -49,7 +49,7 @@ class Infill(Extended):
     def run(self) -> int:
         check_run(self.folder)
         check_data(self.path)
-        from unnoise.training.drawing import conditioning
+        from unnoise.training.drawing import conditioning, states_known
         from unnoise.training.filling import TRIES, filled
         from unnoise.training.run import Run
         from unnoise.tree import batch_size
@@ -63,7 +63,7 @@ class Infill(Extended):
         whole, calls, left = filled(denoiser, format, x, fixed, self.seed, self.steps, self.device, self.rounds)
         format.write_filled(whole, self.path, self.out, self.mark)
         gaps, rows = format.count_gaps(fixed), batch_size(x)
-        parts = format.gap_parts(conditioning(denoiser.process, fixed, self.rounds), fixed)
+        parts = format.gap_parts(conditioning(denoiser.process, states_known(denoiser, x, fixed)[1], self.rounds), fixed)
         how = next((label for label in parts.values() if label != "exact"), "exact")
         result = {"out": str(self.out), "rows": rows, "filled": gaps - left, "calls": calls}
         result |= {"missing": left} if left else {}

@@ -47,6 +47,9 @@ class Sample(Extended):
     """column=value, for tables: draw the others given it; of models that are told conditions: one of these; may be
     repeated."""
 
+    guide: float | None = None
+    """How far to go towards what is given: 1 is as ever, 2 twice as far from samples that are told nothing."""
+
     where: str | None = None
     """For tables: a rule that every row satisfies, such as "age >= 18 and income == '>50K'"."""
 
@@ -66,7 +69,7 @@ class Sample(Extended):
     """Of the reward."""
 
     particles: int | None = None
-    """Of how many each sample is chosen by its weight; 16 with --regex, --grammar or --reward."""
+    """Of how many each sample is chosen by its weight: 16 with --regex, --grammar or --reward, none with --guide alone."""
 
     prompt: str | None = None
     """Text that every sample begins with, of any length (of one line or record, where a run's examples are these)."""
@@ -94,10 +97,11 @@ class Sample(Extended):
             "--grammar": self.grammar,
             "--reward": self.reward,
             "--particles": self.particles,
+            "--guide": self.guide,
         }
         steering["--attempts"] = self.attempts
         for option, value in {"--given": self.given, "--calls": self.calls, **steering}.items():
-            if value and self.of_text:
+            if value not in (None, ()) and self.of_text:
                 raise ValueError(f"{option} does not go with --prompt and --length: leave it out")
         if self.grammar is not None and not self.grammar.is_file():
             raise ValueError(f"--grammar {self.grammar}: there is no such file")
@@ -154,7 +158,14 @@ class Sample(Extended):
         written = None if self.grammar is None else self.grammar.read_text()
         reward = None if self.reward is None else steering.named(self.reward)
         return steering.Steering(
-            self.regex, written, reward, self.strength, self.particles, where=self.where, attempts=self.attempts
+            self.regex,
+            written,
+            reward,
+            self.strength,
+            self.particles,
+            where=self.where,
+            attempts=self.attempts,
+            guide=self.guide,
         )
 
     def _words(self, result: dict[str, Any]) -> str:

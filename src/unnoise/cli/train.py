@@ -63,7 +63,8 @@ class Train(Extended):
     """name=value, for a field of the network's configuration, such as width=128; may be repeated."""
 
     model: str | None = None
-    """What is noised in place of the data: bits, one_hot, embedding, latent, vq; unless told, the data themselves."""
+    """What is noised in place of the data: analog-bits, simplex, cir, embedding, duo, cadd, ccdd, latent or vq; unless told,
+    the data themselves."""
 
     set_model: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default_factory=tuple)
     """name=value, for an option of the model, such as width=32; may be repeated."""

@@ -37,8 +37,10 @@ class Code(nn.Module):
     space: Space  # of the data
     rounds: bool = False  # whether data are read off the states at the cut-off
     needs_network: bool = False  # whether the law of data asks the denoiser
-    cutoff: float | None = None  # the earliest time that the bound visits, where the code knows better than the process
+    cutoff: float | None = None  # the earliest time that the bound visits, where it is given
     predicts: Any = None  # the kind of prediction that a denoiser with this code has, where the code decides
+    tells_clean: bool = False  # whether its predictions have an estimate of the states at t = 0 at every noise level
+    categories: bool = False  # whether its predictions are laws of categories (`codes.evidence.Codewords`)
     trained: bool = True  # whether its parameters are trained beside the network; else they are settled before
 
     def encode(self, x: Tree, noise: NoiseSource, condition: dict[str, Any]) -> tuple[Tree, dict[str, Tensor]]:
@@ -49,8 +51,25 @@ class Code(nn.Module):
         """p(x | z) at the states where the way back ends; `prediction` is that of the denoiser there, if it is asked."""
         raise self.unanswered("law(z, t, process, prediction)", "the law of data given states")
 
+    def seen(self, z_t: Tree) -> Tree:
+        """What the network is shown of states."""
+        return z_t
+
     def prediction(self, output: AnyState, process: Process, z_t: AnyState, t: Tree) -> Prediction | None:
         """What the network says of states, where the code reads it; None: the denoiser's kind of prediction does."""
+        return None
+
+    def kinds(self, process: Process) -> Any:
+        """The kind of prediction under a process, where the code decides."""
+        return self.predicts
+
+    def earliest(self, process: Process) -> float | None:
+        """The earliest time that the bound visits, where the code knows better than the process."""
+        return self.cutoff
+
+    def band(self, process: Process) -> tuple[Tensor, Tensor] | None:
+        """Where the bound's rate is, by log-SNR of the process's schedule: falling levels, and how large the rate is about
+        in each interval between two (`objectives.band_times`).  None: it is not known."""
         return None
 
     def known(self, x: Tree, fixed: Tree) -> tuple[Tree, Tree]:

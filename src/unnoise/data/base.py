@@ -186,8 +186,13 @@ class Format(ABC):
         """States as a file, with what was told of them where it has a place for that."""
         self.write(x, path)
 
+    @property
+    def written_format(self) -> "Format":
+        """That of rows, told parts and all, as people see them."""
+        return self
+
     def as_written(self, x: Tree) -> tuple["Format", Tree]:
-        """Rows, told parts and all, as people see them: the format that knows all of it, and its states."""
+        """The `written_format`, and the states that these are in it."""
         return self, x
 
     # samples

@@ -5,11 +5,13 @@ is told of them wherever they are split, chosen or joined.  A format answers `ap
 Where the data is a table, its samples are written with all columns.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from unnoise.data.base import BadData, Bins, Format, Line, Spelling
@@ -17,6 +19,7 @@ from unnoise.data.companions import Companions
 from unnoise.data.conditions import COLUMNS, Conditions
 from unnoise.data.reading import Reading
 from unnoise.data.registry import format_named, register_format
+from unnoise.data.rule_columns import RuleColumn
 from unnoise.data.table import Table
 from unnoise.data.table_cells import Cells, as_arrow, as_frame, cells_of, write_cells
 from unnoise.data.table_gaps import keep
@@ -69,6 +72,10 @@ class Conditional(Format):
     def whole(self) -> Table | None:
         """The table of all columns."""
         return None if self.told.table is None else self.data.joined(self.told.table, self.names)  # type: ignore[return-value]
+
+    @property
+    def written_format(self) -> Format:
+        return self.data if self.whole is None else self.whole
 
     def as_written(self, x: AnyState) -> tuple[Format, Tree]:  # type: ignore[override]
         if self.whole is None:
@@ -178,6 +185,21 @@ class Conditional(Format):
 
     def spelling(self) -> Spelling:
         return self.data.spelling()
+
+    def rule_columns(self) -> dict[str, RuleColumn]:
+        """All columns of a table; of none is it said where in the states it stands, for what is told is not drawn."""
+        if self.whole is None:
+            return self.data.rule_columns()
+        return {name: replace(column, place=None, leaf=None) for name, column in self.whole.rule_columns().items()}
+
+    def rule_values(self, x: AnyState, names: list[str], given: Mapping[str, str]) -> dict[str, np.ndarray]:
+        """Missing where nothing was told."""
+        whole, states = self.as_written(x)
+        values = whole.rule_values(states, names, given)  # type: ignore[arg-type]
+        for name, known in self.told.known(x[TOLD]).items():  # type: ignore[index]
+            if name in values:
+                values[name] = np.where(known.numpy(), values[name], np.nan)
+        return values
 
     def write(self, x: AnyState, path: Path) -> None:
         self.write_given(x, {}, path)

@@ -1,7 +1,7 @@
 """Arrays whose examples are points of a space with bounds or without ends, as told by `--option space=...`:
 
     rotations      unit quaternions [rows, 4], the real part first, or matrices [rows, 3, 3]      un.RotationHeat
-    sphere         unit vectors [rows, 2 to 4]                                                    un.SphereHeat
+    sphere         unit vectors [rows, 2 to 10]                                                   un.SphereHeat
     angles         radians, of any shape, in [-pi, pi] or [0, 2 pi]                               un.WrappedNormal
     composition    shares that sum to one, [rows, 2 or more]                                      un.WrightFisher
 
@@ -25,7 +25,7 @@ from unnoise.rotation_matrices import from_quaternions, nearest, to_quaternions
 ROUNDING = 1e-3  # by which a length, a sum or an entry of x^T x may differ from what it should be
 END = 1e-5  # beyond its range, that rounding may carry an angle
 TURN = 2 * pi
-MOST = 4  # entries of a unit vector
+MOST = 10  # entries of a unit vector
 
 
 class Points(ABC):

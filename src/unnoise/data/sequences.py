@@ -211,7 +211,7 @@ class Sequences(Format):
 
     def constrained(self, denoiser: Denoiser) -> Denoiser:
         """A padded sequence does not end before a symbol that is known."""
-        if self.padded and self.noise == "masking" and not isinstance(denoiser.network, EndBarred):
+        if self.padded and self.noise == "masking" and denoiser.code is None and not isinstance(denoiser.network, EndBarred):
             denoiser.network = EndBarred(denoiser.network, self.alphabet.index(END), len(self.alphabet))
         return denoiser
 

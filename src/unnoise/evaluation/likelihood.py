@@ -47,6 +47,7 @@ from unnoise.objectives.pieces import in_pieces
 from unnoise.processes import Gaussian, Process
 from unnoise.shapes import Float, Int, Tree
 from unnoise.training.leaf_kinds import leaf_kind, leaf_processes
+from unnoise.training.telling import told_objective
 from unnoise.training.validation import LEAST, summary, terms_of
 from unnoise.tree import batch_size, first_leaf, map_leaves
 from unnoise.tree import rows as some_rows
@@ -72,12 +73,14 @@ def bound_terms(
     options: dict[str, Any] | None = None,
     log_fill: Callable[[Tree], Tensor] | None = None,
     seconds: float = inf,
+    format: Format | None = None,
 ) -> Float[Tensor, "draws rows 3"]:
     """Prior, diffusion and reconstruction of every row at every draw, in nats; `log_fill` is that of the data's format.
-    After so many seconds no further draw is begun."""
+    After so many seconds no further draw is begun.  Rows of a `format` whose network is told conditions have them with
+    them, and the bound is that on the data given its conditions."""
     if draws < 1:
         raise ValueError(f"draws = {draws}: at least one is needed")
-    objective, device = Objective(denoiser, **(options or {})), device_of_network(denoiser)
+    objective, device = told_objective(Objective(denoiser, **(options or {})), format), device_of_network(denoiser)
     rows, terms, began = batch_size(x0), [], perf_counter()
     batch = even(rows, batch)
     size = _rows_at_a_time(objective, x0, batch, device)
@@ -94,7 +97,7 @@ def bound_terms(
     return torch.stack(terms)
 
 
-def _rows_at_a_time(objective: Objective, x0: Tree, batch: int, device: torch.device) -> int:
+def _rows_at_a_time(objective: Any, x0: Tree, batch: int, device: torch.device) -> int:
     """How many of a batch there is room for: times are spread over all of it even so."""
     if batch <= TRIED[-1]:
         return batch
@@ -208,6 +211,8 @@ def exact_on(
     With a limit of time, FIRST rows say how many more fit.
     """
     options = format.objective_options() if options is None else options
+    if format.inputs():
+        return None, "the bound is that of the data given its conditions, beside which no exact value is found"
     method = exact_method(denoiser, format, options)
     if isinstance(method, str):
         return None, method

@@ -16,6 +16,7 @@ from unnoise.data.source_file import NAME, SourceFile
 from unnoise.evaluation import pictures
 from unnoise.evaluation.curves import Course, chart
 from unnoise.evaluation.scores import chosen
+from unnoise.evaluation.shown import few_steps_table as figures
 from unnoise.evaluation.table_study import frame_of
 from unnoise.start_up import start_up_of, start_up_words
 from unnoise.training import safe_files
@@ -60,6 +61,7 @@ def write_report(run: Run, samples: Path | None = None, source: Source | None = 
         said(of_run(run), run),
         "<h2>The bound</h2>" + curves(lines),
         _watched(lines),
+        _few_steps(run),
         beside(run, samples, source),
         _samples(samples),
         _panels(panel_files(run.samples)),
@@ -143,6 +145,16 @@ def _frames(run: Run, samples: Path, source: Source | None) -> tuple[Any, Any]:
         everything = format.encode(origin.path)
     few = some_rows(everything, chosen(batch_size(everything), ROWS, 0))
     return frame_of(format, few), frame_of(format, format.encode(samples))
+
+
+def _few_steps(run: Run) -> str:
+    """What a distilled run gained and lost, where that was measured."""
+    path = run.folder / "distilled.json"
+    if run.config.distilled is None or not path.exists():
+        return ""
+    head, rows, notes = figures(json.loads(path.read_text()))
+    told = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
+    return f"<h2>In few steps</h2>{told}{_table(head, rows)}"
 
 
 def _table(head: list[str], rows: list[list[Any]]) -> str:

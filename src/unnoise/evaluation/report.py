@@ -3,6 +3,7 @@
 What the data's kind has no figure for is null, and `..._why` says why.
 """
 
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -70,33 +71,30 @@ def evaluate(
     themselves, in place of files, and `on` what to call those evaluated on.  It takes about as long as the training did, and
     at least LEAST_SECONDS, or `minutes`; what is given by number (rows, draws, samples, exact_rows) is not cut short.
     """
-    where, format = device_of(device), run.format()
+    where, format, telling = device_of(device), run.format(), run.telling()
     _check(format, rows, samples, target)
     denoiser = run.denoiser(which="best").to(where)
-    scored = samples != 0 and has_scores(format)
+    scored = samples != 0 and has_scores(format.written_format)
     train, unseen, moved = sets or _sets(run, data, trained_on, scored)
     budget = Budget(allowed(run, minutes), 6 if scored else 2, progress)
     x0 = some_rows(unseen, chosen(batch_size(unseen), rows or ROWS, seed))
     result: dict[str, Any] = {"on": on or (str(data) if data is not None else "held-out rows")}
     result |= {"moved": moved} if moved else {}
-    options = run.objective_options()
-    with budget.part("bound"):
-        wanted, seconds = draws or DRAWS, inf if draws else budget.share(0.2)
-        terms = bound_terms(
-            denoiser, x0, wanted, seed, progress=progress, options=options, log_fill=format.log_fill, seconds=seconds
-        )
-    if len(terms) < wanted:
-        budget.cut(f"bound: {len(terms)} of {wanted} draws")
-    result |= bound_figures(terms, denoiser.space.dimension)
-    result |= data_figures(format, x0, result["bound"])
-    with budget.part("exact likelihood"):
-        result |= _exact(denoiser, format, x0, exact_rows, seed, options, budget)
+    if run.no_bound is not None:
+        result |= {"bound": None, "bound_why": run.no_bound, "exact": None, "exact_why": run.no_bound}
+    else:
+        result |= _likelihoods(run, denoiser, format, x0, draws, exact_rows, seed, budget, progress)
     if scored:
         drawn_from = run.for_drawing(denoiser)
+
+        def drawn(n: int) -> Any:
+            x, _ = draw(drawn_from, format, n, seed=seed, device=device, progress=progress, telling=telling)
+            return format.as_written(x)[1]
+
         study = Study(
-            train=train,
-            unseen=unseen,
-            draw=lambda n: draw(drawn_from, format, n, seed=seed, device=device, progress=progress)[0],
+            train=format.as_written(train)[1],  # type: ignore[arg-type]
+            unseen=format.as_written(unseen)[1],  # type: ignore[arg-type]
+            draw=drawn,
             samples=samples,
             seed=seed,
             where=where,
@@ -105,16 +103,56 @@ def evaluate(
             target=target,
             judge_minutes=judge_minutes,
             progress=progress,
-            fill=lambda x, known: fill(drawn_from, x, known, seed=seed + 1, device=device)[0],
+            fill=None if telling is not None else partial(_filled, drawn_from, seed + 1, device),
             budget=budget,
         )
-        result |= sample_scores(format, study)
+        result |= sample_scores(format.written_format, study)
     elif samples != 0:
-        result |= no_scores(format)
+        result |= no_scores(format.written_format)
     budget.close()
     verdict = {"verdict": result.pop("verdict")} if "verdict" in result else {}
     more = {"cut_short": [*budget.cuts, "--minutes N gives it more time"]} if budget.cuts else {}
     return result | more | verdict
+
+
+def _filled(denoiser: Denoiser, seed: int, device: str, x: Any, known: Any) -> Any:
+    return fill(denoiser, x, known, seed=seed, device=device)[0]
+
+
+def _likelihoods(
+    run: Run,
+    denoiser: Denoiser,
+    format: Format,
+    x0: Tree,
+    draws: int | None,
+    exact_rows: int | None,
+    seed: int,
+    budget: Budget,
+    progress: bool,
+) -> dict[str, Any]:
+    """The bound, and the exact likelihood where there is one."""
+    result: dict[str, Any] = {}
+    options = run.objective_options()
+    with budget.part("bound"):
+        wanted, seconds = draws or DRAWS, inf if draws else budget.share(0.2)
+        terms = bound_terms(
+            denoiser,
+            x0,
+            wanted,
+            seed,
+            progress=progress,
+            options=options,
+            log_fill=format.log_fill,
+            seconds=seconds,
+            format=format,
+        )
+    if len(terms) < wanted:
+        budget.cut(f"bound: {len(terms)} of {wanted} draws")
+    result |= bound_figures(terms, denoiser.space.dimension)
+    result |= data_figures(*format.as_written(x0), result["bound"])  # type: ignore[arg-type]
+    with budget.part("exact likelihood"):
+        result |= _exact(denoiser, format, x0, exact_rows, seed, options, budget)
+    return result
 
 
 def allowed(run: Run, minutes: float | None) -> float:
@@ -157,6 +195,11 @@ def _sets(run: Run, data: Path | None, trained_on: Path | None, scored: bool) ->
     if not batch_size(unseen):
         raise ValueError(f"{data} holds no example of the model's length")
     return train, unseen, moved
+
+
+def trained_sets(run: Run) -> tuple[Any, Any]:
+    """The rows that a run was trained on, and those that were held out."""
+    return _sets(run, None, None, True)[:2]
 
 
 def _check(format: Format, rows: int | None, samples: int | None, target: str | None) -> None:

@@ -32,6 +32,24 @@ def shown(result: dict[str, Any]) -> str:
     return "\n\n".join(texts)
 
 
+def few_steps_table(result: dict[str, Any]) -> tuple[list[str], list[list[str]], list[str]]:
+    """Figures of a distilled run: the head, the rows, and what is to be said of its steps and its bound."""
+    sets = {name: value for name, value in result.items() if name.startswith(("teacher_in", "student", "control_"))}
+    figures = list(dict.fromkeys(name for values in sets.values() for name in values))
+    head = ["", *(_words(name) for name in sets)]
+    rows = [[_words(name), *(_cell(values.get(name)) for values in sets.values())] for name in figures]
+    notes = [f"Distilled from {result['from']} by {result['method']}: {result['steps']} steps for {result['many']}."]
+    bound = result.get("bound_why") or result.get("bound_is")
+    notes += [f"Its bound: {bound}."] if bound else []
+    notes += [result["quality_why"]] if result.get("quality_why") else []
+    return head, rows, notes
+
+
+def few_steps_shown(result: dict[str, Any]) -> str:
+    head, rows, notes = few_steps_table(result)
+    return "\n".join([*notes, "", table(head, rows)])
+
+
 def _conditioned(given: list[dict[str, Any]]) -> str:
     """Of each neighbourhood, the column whose mean differs most from that of the model's own rows."""
     names = ("mean", "mean_of_own_rows", "mean_of_real_rows", "in_errors", "from_real_in_errors")

@@ -7,6 +7,7 @@ from unnoise.guidance.classifier_free import ClassifierFree
 from unnoise.guidance.classifiers import NoisyClassifier, ThroughPosterior, fit_classifier
 from unnoise.guidance.given import Given, Unconditional
 from unnoise.guidance.grammars import Grammar, grammar
+from unnoise.guidance.inequalities import Between
 from unnoise.guidance.languages import Language
 from unnoise.guidance.operators import Blur, Downsampling, Inpainting, LinearOperator, Matrix
 from unnoise.guidance.posterior_sampling import PosteriorSampling
@@ -14,6 +15,7 @@ from unnoise.guidance.twists import Twist
 
 __all__ = [
     "Automaton",
+    "Between",
     "Blur",
     "ClassifierFree",
     "ClassifierGuided",

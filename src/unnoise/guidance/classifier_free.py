@@ -21,6 +21,7 @@ from torch import Tensor
 from unnoise.checks import leaf_time
 from unnoise.denoiser import AnyDenoiser
 from unnoise.guidance.given import without
+from unnoise.guidance.hidden import Hidden
 from unnoise.predictions import Clean, Prediction, ProductPrediction, combine
 from unnoise.predictions.continuous import ContinuousPrediction
 from unnoise.shapes import AnyState
@@ -39,6 +40,8 @@ class ClassifierFree(AnyDenoiser):
     weaker     the other model: a denoiser that is told the same, such as an earlier state of the training (autoguidance);
                by default the denoiser itself, told nothing
     instead    what "nothing" is, by name, where it is not -1 and NaN (see `guidance.given`)
+    hidden     what the other side is not shown of the state itself, of models that know some of its columns by their being
+               there (see `guidance.hidden`)
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class ClassifierFree(AnyDenoiser):
         rescale: float = 0.0,
         weaker: AnyDenoiser | None = None,
         instead: Mapping[str, Any] | None = None,
+        hidden: Hidden | None = None,
     ):
         super().__init__()
         low, high = interval
@@ -58,7 +62,9 @@ class ClassifierFree(AnyDenoiser):
             raise ValueError(f"rescale = {rescale:g}: a share lies in [0, 1]")
         if weaker is not None and weaker.process.base is not denoiser.process.base:
             raise ValueError("the weaker model has a process of its own: make both with one process object")
-        self.denoiser, self.process, self.weaker = denoiser, denoiser.process, weaker
+        if weaker is not None and hidden is not None:
+            raise ValueError("weaker is told and shown the same as the model: leave hidden out, or weaker")
+        self.denoiser, self.process, self.weaker, self.hidden = denoiser, denoiser.process, weaker, hidden
         self.weight, self.interval, self.rescale, self.instead = weight, (low, high), float(rescale), dict(instead or {})
         self._check_leaves()
 
@@ -73,15 +79,18 @@ class ClassifierFree(AnyDenoiser):
         return self.denoiser.passes + (self.weaker or self.denoiser).passes
 
     def forward(self, x_t: AnyState, t: AnyState, /, **condition: Any) -> Prediction:
-        if self.weaker is None and not condition and not self.instead:
+        if self.weaker is None and self.hidden is None and not condition and not self.instead:
             raise ValueError(
                 "classifier-free guidance has no condition to lead towards: pass condition={...} to un.sample, or weaker=..."
             )
         if self.weaker is not None:
             return self._guided(self.denoiser(x_t, t, **condition), self.weaker(x_t, t, **condition), t)
         untold = without(condition, self.instead, batch_size(x_t), first_leaf(x_t).device)
-        conditional, other = self.denoiser.together([(x_t, t, condition), (x_t, t, untold)])
-        return self._guided(conditional, other, t)
+        if self.hidden is None:
+            conditional, other = self.denoiser.together([(x_t, t, condition), (x_t, t, untold)])
+            return self._guided(conditional, other, t)
+        conditional, other = self.denoiser.together([(x_t, t, condition), self.hidden.query(x_t, t, untold)])
+        return self._guided(conditional, self.hidden.at(other, conditional), t)
 
     def _guided(self, conditional: Prediction, other: Prediction, t: Any) -> Prediction:
         if isinstance(conditional, ProductPrediction) and isinstance(other, ProductPrediction):

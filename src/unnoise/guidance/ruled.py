@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unnoise.data.base import Format
 from unnoise.denoiser import AnyDenoiser
-from unnoise.guidance.allowed import allowed, check_given
+from unnoise.guidance.allowed import allowed, check_equalities, check_given
 from unnoise.guidance.first_labels import Combinations, first_labels
 from unnoise.guidance.rejection import Attempt, Way, attempts_for, until
 from unnoise.guidance.rules import ColumnRule
@@ -37,6 +37,7 @@ def satisfying(
     """
     rule, given = ColumnRule(text, format), options.get("given") or {}
     check_given(rule, given)
+    check_equalities(rule, given)
     combinations = Combinations.of(rule, allowed(rule, given), given)
     seed, progress = seed_of(options.pop("seed", None)), options.pop("progress", False)
     options["seed"] = seed

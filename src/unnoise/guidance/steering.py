@@ -1,7 +1,12 @@
-"""A trained model's denoiser as what is asked of its samples, by the words of a command: rules of how sequences are written,
-on columns, a reward; and the figures of what was drawn so.
+"""A trained model's denoiser as what is asked of its samples, by the words of a command: guidance towards what is given,
+rules of how sequences are written, on columns, a reward; and the figures of what was drawn so.
 
 Rules and rewards of one's own are shown data as it is written (`Format.seen`): texts as strings, tables as frames, arrays.
+
+`guide` leads from the model's law of the rest, p(x), to that given what is given, p(x | y): conditions that the network is
+told, and columns that are masked or may stand at time 0, of which the model knows both laws already.  By itself it is
+classifier-free guidance, whose law nobody wrote down; where samples are chosen among particles, their law is
+p(x | y)^g p(x)^(1 - g) (times what else is asked).
 """
 
 import os
@@ -19,7 +24,10 @@ from unnoise.data.base import Format
 from unnoise.denoiser import AnyDenoiser
 from unnoise.guidance import targets
 from unnoise.guidance.automata import regular
+from unnoise.guidance.classifier_free import ClassifierFree
+from unnoise.guidance.given import Unconditional
 from unnoise.guidance.grammars import grammar
+from unnoise.guidance.hidden import Hidden, WithoutKnown
 from unnoise.guidance.languages import Language
 from unnoise.guidance.ruled import satisfying
 from unnoise.guidance.twists import Twist
@@ -27,6 +35,8 @@ from unnoise.samplers import Info, Particles, Sampler
 from unnoise.samplers.particles import ParticleRecord
 from unnoise.shapes import Tree
 from unnoise.training.drawing import draw
+from unnoise.training.known_parts import KnownParts
+from unnoise.training.telling import Telling
 from unnoise.tree import rows
 
 PARTICLES = 16
@@ -43,24 +53,53 @@ class Steering:
     particles: int | None = None
     where: str | None = None  # a rule on columns
     attempts: int | None = None  # at most so many rows are drawn for it
+    guide: float | None = None  # how far to go towards what is given: 1 as ever, more beyond it
 
     @property
     def any(self) -> bool:
         return self.regex is not None or self.grammar is not None or self.reward is not None
 
+    @property
+    def weighs(self) -> bool:
+        """Whether each sample is chosen among particles."""
+        return self.any or (self.guide is not None and self.particles is not None)
+
     def check(self) -> None:
         if self.particles is not None and self.particles < 1:
             raise ValueError(f"particles = {self.particles}: a sample is chosen among one at least")
-        if self.particles is not None and not self.any:
+        if self.particles is not None and not self.weighs:
             raise ValueError(
-                "particles are weighed by a rule or a reward: name one (regex, grammar, reward), or leave them out"
+                "particles are weighed by a rule, a reward or guidance: name one (regex, grammar, reward, guide), or leave "
+                "them out"
             )
+        if self.guide is not None and not isfinite(self.guide):
+            raise ValueError(f"guide = {self.guide}: it must be a number, such as 2")
         if self.strength != 1.0 and self.reward is None:
             raise ValueError(f"strength = {self.strength:g} is that of a reward: name one, or leave it out")
         if self.attempts is not None and self.where is None:
             raise ValueError(f"attempts = {self.attempts}: rows are drawn again where a rule says so: name one (where)")
         if self.attempts is not None and self.attempts < 1:
             raise ValueError(f"attempts = {self.attempts}: at least one row is drawn")
+
+    def guided(self, denoiser: AnyDenoiser, format: Format, given: dict[str, str], telling: Telling | None) -> AnyDenoiser:
+        """The denoiser led towards what is given, and away from what it draws without; itself where nothing is asked."""
+        if self.guide is None:
+            return denoiser
+        own, rest = ({}, given) if telling is None else telling.split(given)
+        if telling is None and not rest:
+            raise ValueError(
+                f"guide = {self.guide:g} leads towards what is given: give something, such as --given column=value"
+            )
+        if telling is not None and not telling.drop:
+            raise ValueError(
+                f"guide = {self.guide:g} leads away from what is drawn without conditions, which this model was trained "
+                f"with drop = 0 never to draw: train with --drop 0.1"
+            )
+        hidden = Hidden(denoiser.process, KnownParts(format.given(rest)).fixed) if rest else None
+        if not self.weighs:
+            return ClassifierFree(denoiser, self.guide, hidden=hidden)
+        other = denoiser if telling is None else Unconditional(denoiser)
+        return targets.geometric(denoiser, other if hidden is None else WithoutKnown(other, hidden), self.guide)
 
     def target(self, denoiser: AnyDenoiser, format: Format) -> AnyDenoiser:
         """The denoiser with all that is asked for; itself where nothing is."""
@@ -118,7 +157,7 @@ def drawn(
     if steering.where is None:
         return _weighed(denoiser, format, n, steering, sampler, **options)
     draw_some = partial(_weighed, steering=steering, sampler=sampler)
-    plain = not steering.any
+    plain = not steering.any and steering.guide is None
     return satisfying(draw_some, denoiser, format, n, steering.where, steering.attempts, plain, **options)
 
 
@@ -126,7 +165,8 @@ def _weighed(
     denoiser: AnyDenoiser, format: Format, n: int, steering: Steering, sampler: Sampler | None = None, **options: Any
 ) -> tuple[Tree, Info]:
     """Without a rule on columns."""
-    if not steering.any:
+    denoiser = steering.guided(denoiser, format, options.get("given") or {}, options.get("telling"))
+    if not steering.weighs:
         return draw(denoiser, format, n, sampler, **options)
     x, info = draw(steering.target(denoiser, format), format, n, steering.sampler(sampler), **options)
     return rows(x, info.particles.alive.cpu().nonzero().squeeze(1)), info

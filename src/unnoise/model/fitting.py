@@ -45,8 +45,8 @@ def check_rows(format: Format, x0: Tree) -> None:
 
 def features(format: Format, form: Any) -> dict[str, Any]:
     """The number of features, and their names where all are strings, as scikit-learn has it."""
-    if isinstance(format, Table):
-        names = getattr(form, "names", [column.name for column in format.columns])
+    if isinstance(format.written_format, Table):
+        names = getattr(form, "names", [column.name for column in format.written_format.columns])
         return {"count": len(names), **({"names": names} if all(isinstance(name, str) for name in names) else {})}
     shape = getattr(format, "shape", None)
     return {"count": shape[0]} if shape is not None and len(shape) == 1 else {}

@@ -20,14 +20,17 @@ BATCH = 64  # rows whose density is found together
 
 def row_bounds(denoiser: Denoiser, run: Run, x0: Tree, draws: int, seed: int, progress: bool) -> Float[np.ndarray, "rows"]:
     """The bound on -log p of each row, the mean of so many draws."""
-    options, fill = run.objective_options(), run.format().log_fill
-    terms = bound_terms(denoiser, x0, draws, seed, progress=progress, options=options, log_fill=fill)  # type: ignore
+    options, format = run.objective_options(), run.format()
+    own = {"options": options, "log_fill": format.log_fill, "format": format}
+    terms = bound_terms(denoiser, x0, draws, seed, progress=progress, **own)  # type: ignore[arg-type]
     return terms.sum(-1).mean(0).numpy()
 
 
 def log_density(denoiser: Denoiser, run: Run, x0: Tree, seed: int) -> Float[np.ndarray, "rows"]:
     """log p of each row, by the exact method where there is one, else by weighted paths."""
     format = run.format()
+    if format.inputs():
+        raise ValueError("of data given conditions the bound is told, model.bound(rows): no exact value is found beside it")
     method: Any = exact_method(denoiser, format, run.objective_options())
     method = None if isinstance(method, str) else method
     size = batch_size(x0) if isinstance(method, Enumeration) else BATCH  # a table is made once for all rows

@@ -91,6 +91,7 @@ class Model(Estimator):
         reward: Callable[[Any], Any] | None = None,
         strength: float = 1.0,
         particles: int | None = None,
+        guide: float | None = None,
     ) -> Any:
         """`n` samples, of the type that the model was trained on; of a file a frame, an array or a list of strings.
 
@@ -103,6 +104,8 @@ class Model(Estimator):
         Sequences match a regular expression, or are derived by a grammar in the notation of lark; `reward` says a number for
         each of a list of samples, and draws are of exp(strength r) p.  Each sample is then chosen among so many `particles`;
         there are fewer where none of them had any weight (`un.guidance`).
+
+        `guide` leads towards what is given: 1 is as ever, 2 goes twice as far from samples that are told nothing.
         """
         self._check()
         if n < 1:
@@ -120,8 +123,8 @@ class Model(Estimator):
             if target is not None:
                 self.format_.check_out(target)
             denoiser = self.run_.for_drawing(self._denoiser)
-            wish = Steering(regex, grammar, reward, strength, particles, where=where, attempts=attempts)
-            options |= {"device": self.device, "given": known, "progress": self._shows()}
+            wish = Steering(regex, grammar, reward, strength, particles, where=where, attempts=attempts, guide=guide)
+            options |= {"device": self.device, "given": known, "progress": self._shows(), "telling": self.run_.telling()}
             x, info = drawn(denoiser, self.format_, n, wish, **options)
             if not batch_size(x) and info.rejection is not None:
                 raise NothingHeld(

@@ -20,6 +20,7 @@ import numpy as np
 
 from unnoise.data.arrays import Array
 from unnoise.data.base import BadData, Format
+from unnoise.data.conditional import Conditional
 from unnoise.data.images import Images
 from unnoise.data.reading import Reading
 from unnoise.data.sequences import Sequences
@@ -32,6 +33,11 @@ BLANK = ("nan", "NaT", "<NA>")  # what missing values of Python, NumPy and panda
 
 def fitted(plain: Any, how: Reading, kinds: dict[str, Any] | None) -> tuple[Format, Tree]:
     """The format of plain data and its states."""
+    if how.condition and isinstance(plain, np.ndarray | str | list):
+        raise BadData(
+            f"condition = {how.condition}: names columns of a table, or what stands beside data in a file: pass a frame, or "
+            f"the path of such a file"
+        )
     if isinstance(plain, np.ndarray):
         _refuse_others(Array, how, kinds, "an array")
         axis, space = how.options.get("axis"), how.options.get("space")
@@ -45,7 +51,12 @@ def fitted(plain: Any, how: Reading, kinds: dict[str, Any] | None) -> tuple[Form
             raise BadData("padded: a list of strings is padded, and one long text is cut into windows: pass the other")
         return Sequences.of_texts(plain, how.length, symbols, how.tokenizer, how.noise or "masking")
     _refuse_others(Table, how, None, "a table")
-    return Table.of_arrow(plain, kinds, keep=tuple(how.keep))
+    names, told = list(plain.column_names), tuple(how.condition)
+    wishes = {name: wish for name, wish in (kinds or {}).items() if name not in told}
+    table, x = Table.of_arrow(plain, wishes or None, keep=tuple(how.keep), told=told)
+    if not told:
+        return table, x
+    return Conditional.of(table, x, table.companions_of(plain), how, kinds, "the table", names)
 
 
 def _refuse_others(format: type[Format], how: Reading, kinds: dict[str, Any] | None, what: str) -> None:
@@ -68,8 +79,9 @@ def encode(format: Format, plain: Any) -> tuple[Tree, list[str]]:
     raise _others(format)
 
 
-@encode.register
-def _(format: Table, plain: Any) -> tuple[Tree, list[str]]:
+@encode.register(Table)
+@encode.register(Conditional)
+def _(format: Any, plain: Any) -> tuple[Tree, list[str]]:
     _expect(plain, arrow_library().Table, "a table", format)
     with warnings.catch_warnings(record=True) as moved:
         warnings.simplefilter("always")
@@ -104,9 +116,19 @@ def _(format: Table, x: Any) -> Any:
     return format.arrow(x)
 
 
+@decode.register
+def _(format: Conditional, x: Any) -> Any:
+    return format.seen(x) if format.whole is None else format.arrow(x)
+
+
 @singledispatch
 def gaps(format: Format, plain: Any, mark: str | None) -> tuple[Tree, Tree]:
     raise _others(format)
+
+
+@gaps.register
+def _(format: Conditional, plain: Any, mark: str | None) -> tuple[Tree, Tree]:
+    raise BadData("gaps in data with conditions are not filled yet: draw samples, given what is known")
 
 
 @gaps.register
@@ -177,6 +199,11 @@ def _(format: Table, plain: Any, given: dict[str, str]) -> Any:
             continue
         plain = plain.set_column(plain.column_names.index(name), field, values)
     return plain
+
+
+@exact.register
+def _(format: Conditional, plain: Any, given: dict[str, str]) -> Any:
+    return exact(format.written_format, plain, given)
 
 
 def texts(given: dict[Any, Any]) -> dict[str, str]:

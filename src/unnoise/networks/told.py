@@ -9,6 +9,9 @@ tokens:
 
 All of it is 0 at first, and its weights are drawn aside: an untrained network answers as the same without conditions.
 What a network is told nothing of, such as a name left out of the call, is nothing.
+
+A source sequence, `ConditionInput(name="source", size=K, shape=[length], sequence=True)`, is no vector but tokens, that
+stand before those of the state and are attended to (`SequenceTransformer`); shorter ones are filled up with nothing, -1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,8 +38,13 @@ class ConditionInput:
     name: str
     size: int = 0  # categories; 0: numbers
     shape: Sequence[int] = ()
+    sequence: bool = False  # whether it is tokens of their own beside those of the state
 
     def __post_init__(self) -> None:
+        require(
+            not self.sequence or (self.size > 0 and len(self.shape) == 1),
+            f"the condition {self.name!r} is a sequence: it has categories along one axis, size=K and shape=[length]",
+        )
         require(self.size >= 0, f"size = {self.size} of the condition {self.name!r}: categories are counted, numbers have 0")
 
     @property
@@ -50,6 +58,13 @@ def conditions_of(said: Sequence[Any]) -> list[ConditionInput]:
     names = [one.name for one in own]
     require(len(set(names)) == len(names), f"conditions = {names}: each has a name of its own")
     return own
+
+
+def _check_categories(told: ConditionInput, value: Tensor) -> None:
+    if value.dtype.is_floating_point:
+        raise TypeError(f"the condition {told.name!r} is of {value.dtype}: categories are whole numbers, and -1 is nothing")
+    if may_read(value) and bool((value >= told.size).any()):
+        raise ValueError(f"the condition {told.name!r} holds {int(value.max())}: its categories are 0 ... {told.size - 1}")
 
 
 class _ToldCategories(nn.Module):
@@ -67,14 +82,7 @@ class _ToldCategories(nn.Module):
 
     def forward(self, value: Tensor) -> Float[Tensor, "batch width"]:
         told = self.told
-        if value.dtype.is_floating_point:
-            raise TypeError(
-                f"the condition {told.name!r} is of {value.dtype}: categories are whole numbers, and -1 is nothing"
-            )
-        if may_read(value) and bool((value >= told.size).any()):
-            raise ValueError(
-                f"the condition {told.name!r} holds {int(value.max())}: its categories are 0 ... {told.size - 1}"
-            )
+        _check_categories(told, value)
         index = torch.where(value < 0, told.size, value).reshape(len(value), -1) + self.offset
         return looked_up(self.table, index).sum(1)
 
@@ -97,6 +105,39 @@ class _ToldNumbers(nn.Module):
         seen = fourier_of_value(torch.where(gone, 0.0, flat), self.waves)
         seen = torch.cat([seen.masked_fill(gone.unsqueeze(-1), 0.0), gone.unsqueeze(-1).to(seen.dtype)], -1)
         return self.second(F.silu(self.first(seen.flatten(1))))
+
+
+class SourceTokens(nn.Module):
+    """`forward(condition, rows)`: the tokens of all source sequences, one after another."""
+
+    def __init__(self, sources: Sequence[ConditionInput], width: int):
+        super().__init__()
+        self.sources = list(sources)
+        self.tables = nn.ModuleList(nn.Embedding(one.size + 1, width) for one in sources)
+        self.places = nn.ParameterList(0.5 * torch.randn(one.shape[0], width) for one in sources)
+        for table in self.tables:
+            nn.init.normal_(table.weight, std=0.5)  # type: ignore[arg-type]
+
+    def forward(self, condition: Mapping[str, Any], rows: int) -> Float[Tensor, "rows tokens width"]:
+        found = []
+        for one, table, place in zip(self.sources, self.tables, self.places, strict=True):
+            expected = (rows, *one.shape)
+            value = condition.get(one.name)
+            value = torch.full(expected, -1, device=place.device) if value is None else value
+            if tuple(value.shape) != expected:
+                raise ValueError(f"the condition {one.name!r} has shape {tuple(value.shape)}; this network takes {expected}")
+            _check_categories(one, value)
+            found.append(looked_up(table, torch.where(value < 0, one.size, value)) + place)  # type: ignore[arg-type]
+        return torch.cat(found, 1)
+
+
+def source_tokens(conditions: Sequence[ConditionInput], width: int) -> SourceTokens | None:
+    """None where no condition is a sequence.  Drawn aside, as `told_embedding`."""
+    sources = [one for one in conditions if one.sequence]
+    if not sources:
+        return None
+    with torch.random.fork_rng(devices=[]):
+        return SourceTokens(sources, width)
 
 
 class ToldEmbedding(nn.Module):
@@ -122,6 +163,10 @@ class ToldEmbedding(nn.Module):
 
 def told_embedding(conditions: Sequence[ConditionInput], width: int) -> ToldEmbedding | None:
     """None where there are no conditions.  Drawn aside: other weights are what they would be without."""
+    if sources := [one.name for one in conditions if one.sequence]:
+        raise ValueError(
+            f"the condition {sources[0]!r} is a sequence, which SequenceTransformer alone is told: leave sequence out"
+        )
     if not conditions:
         return None
     with torch.random.fork_rng(devices=[]):

@@ -1,6 +1,7 @@
 """The bound, what it is weighted by, where it is visited and how it ends."""
 
 from unnoise.objectives import decoders, weightings
+from unnoise.objectives.band_times import BandTimes
 from unnoise.objectives.bound import Objective, bound
 from unnoise.objectives.closed_forms import closed_form
 from unnoise.objectives.defaults import default_decoder, default_times, default_weighting
@@ -22,6 +23,7 @@ from unnoise.objectives.times import (
 
 __all__ = [
     "Terms",
+    "BandTimes",
     "MaskedCount",
     "Grid",
     "Importance",

@@ -31,7 +31,7 @@ from unnoise.denoiser import AnyDenoiser
 from unnoise.noise import NoiseSource
 from unnoise.objectives.blame import cause_of_nan
 from unnoise.objectives.decoders import CodeDecoder, Decoder
-from unnoise.objectives.defaults import default_decoder, default_times, default_weighting
+from unnoise.objectives.defaults import default_decoder, default_weighting, times_of
 from unnoise.objectives.evaluation import Evaluation, Rules
 from unnoise.objectives.leaves import leaves_of, without_noise
 from unnoise.objectives.path_bound import path_terms
@@ -50,9 +50,9 @@ Encoder = Callable[[Any, NoiseSource, dict[str, Any]], tuple[Tree, dict[str, Ten
 
 def _times_for(denoiser: AnyDenoiser, times: Times | None, exact: bool) -> Times:
     """The rule given, or the default, in the form that the process takes."""
-    process, chain = denoiser.process, denoiser.process.grid is not None
+    chain = denoiser.process.grid is not None
     if times is None:
-        times = (Grid() if chain else Quadrature()) if exact else default_times(process)
+        times = (Grid() if chain else Quadrature()) if exact else times_of(denoiser)
     times = instance_of(times, Times, "times", "un.Importance()")
     if times.draws < 1:
         raise ValueError(f"{type(times).__name__} has draws = {times.draws}: at least one time per row is needed")

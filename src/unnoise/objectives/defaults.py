@@ -16,7 +16,9 @@ A subclass has those of its base, a product those of its leaves, a chain those o
 from functools import singledispatch
 from typing import cast
 
+from unnoise.denoiser import AnyDenoiser
 from unnoise.objectives import flight_bound  # noqa: F401  registers the bound of its paths
+from unnoise.objectives.band_times import BandTimes
 from unnoise.objectives.decoders import (
     CategoricalDecoder,
     CountDecoder,
@@ -125,6 +127,13 @@ def default_times(process: Process) -> Times:
 @default_times.register(Chain)
 def _(process: Chain) -> Times:
     return default_times(process.base)
+
+
+def times_of(denoiser: AnyDenoiser) -> Times:
+    """Where a denoiser's bound is visited: where its code says that the rate is, else as its process asks."""
+    process, code = denoiser.process.base, denoiser.code
+    band = None if code is None else code.band(process)
+    return default_times(denoiser.process) if band is None else BandTimes(process.schedule, *band)  # type: ignore[arg-type]
 
 
 @singledispatch

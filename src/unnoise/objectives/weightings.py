@@ -41,6 +41,7 @@ import torch
 from torch import Tensor
 
 from unnoise.checks import instance_of
+from unnoise.codes import Codewords
 from unnoise.generators import divergence
 from unnoise.laws import sum_coordinates
 from unnoise.objectives.batches import gathered, rank
@@ -299,15 +300,18 @@ class CrossEntropy(Weighting):
     """-log p(x_0^k | x_t) summed over the coordinates that can move.
 
     It is the law given all of x_t that is fitted: leave-one-out logits get their evidence first, or they would learn to
-    contain it.  Under masking the evidence is constant.
+    contain it.  Under masking the evidence is constant.  Where vectors stand for categories (`codes.codebook`) it is
+    -log p(x^k | z_t), which fits learned vectors too: it has them apart.
     """
 
     even = True
 
     def concerns(self, prediction):
-        return isinstance(prediction, FinitePrediction)
+        return isinstance(prediction, FinitePrediction | Codewords)
 
     def leaf_rate(self, prediction, process, x0, fast, free=None):
+        if isinstance(prediction, Codewords):
+            return sum_coordinates(prediction.nll(x0))
         moves = process.movable(prediction.x_t)
         if process.absorbing:
             posterior = prediction.to(Posterior)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unnoise.checks import as_times, ordered
+from unnoise.checks import as_times, may_read, ordered
 from unnoise.cir_laws import CIRBridge, CIRLaw
 from unnoise.gamma_laws import GammaLaw
 from unnoise.generators import Local
@@ -30,6 +30,8 @@ from unnoise.shapes import Clock, Float, Tree
 from unnoise.spaces import Orthant
 
 NODES, REACH = 96, 9.0  # of an exact expectation; standard deviations of sqrt(x) that count
+NODES_OF_TWO = 40  # in each of two directions
+SEEN = 64  # different numbers of the data that are few
 
 
 class CoxIngersollRoss(Process):
@@ -56,6 +58,8 @@ class CoxIngersollRoss(Process):
             if not bool(((found >= least) & found.isfinite()).all()):
                 raise ValueError(f"{name} = {value}: pass {'a number of at least 1' if least == 1 else 'a positive number'}")
             self.register_buffer(name, found.expand(self.space.shape).clone(), persistent=False)
+        pairs = {(float(a), float(b)) for a, b in zip(self.alpha.flatten(), self.scale.flatten(), strict=True)}
+        self.alike = pairs.pop() if len(pairs) == 1 else None  # (alpha, scale), where all numbers have the same
         size = float(self.scale.max())
         self.schedule = valid_schedule(schedule, VE(0.05 * sqrt(size), 6.0 * sqrt(size)))
         name = type(self.schedule).__name__
@@ -114,7 +118,13 @@ class CoxIngersollRoss(Process):
         return CIRBridge(self.marginal(x0, early), self.law(x0, gone), x_t, gone)
 
     def prior_kl(self, x0: Tree, t: Clock = 1.0) -> Tensor:
-        """By Gauss's nodes of every number, which are independent."""
+        """By Gauss's nodes of every number, which are independent; numbers that often recur are looked at once."""
+        x0 = self.space.check(x0, "x0")
+        if self.alike is not None and isinstance(t, float) and may_read(x0) and not x0.requires_grad:
+            different, places = x0.unique(return_inverse=True)
+            if len(different) <= SEEN < x0.numel():
+                one = CoxIngersollRoss((), *self.alike, self.schedule)
+                return sum_coordinates(one.prior_kl(different, t)[places])
         law = self.marginal(x0, t)
         nodes, weight = self._rule(law)
         value = torch.zeros_like(law.centre)
@@ -123,9 +133,9 @@ class CoxIngersollRoss(Process):
             value = value + w * (log_r + law.stationary.log_probs(x)).exp() * log_r
         return sum_coordinates(value).clamp_min(0)
 
-    def _rule(self, law: CIRLaw) -> tuple[Tensor, Tensor]:
+    def _rule(self, law: CIRLaw, count: int = NODES) -> tuple[Tensor, Tensor]:
         """Nodes and weights of dx [nodes, batch, *shape], in y = sqrt(2x/S), whose law is as wide as a normal one."""
-        z, w = (torch.as_tensor(v, device=law.centre.device) for v in np.polynomial.legendre.leggauss(NODES))
+        z, w = (torch.as_tensor(v, device=law.centre.device) for v in np.polynomial.legendre.leggauss(count))
         middle = (2 * law.centre).sqrt()
         low, high = (middle - REACH).clamp_min(0), middle + (2 * law.alpha).sqrt() + REACH
         half, each = (high - low) / 2, (-1, *[1] * low.ndim)
@@ -133,12 +143,20 @@ class CoxIngersollRoss(Process):
         return law.width * y.square() / 2, law.width * y * half * w.reshape(each)
 
     def support(self, x0: Tensor, t: Clock) -> tuple[Tensor, Tensor]:
-        if self.space.dimension > 1:
-            raise ValueError(f"an exact expectation over {self.space} is out of reach (one number at most): draw instead")
+        dimension = self.space.dimension
+        if dimension > 2:
+            raise ValueError(f"an exact expectation over {self.space} is out of reach (two numbers at most): draw instead")
         law = self.marginal(x0, t)
-        nodes, weight = self._rule(law)
+        nodes, weight = self._rule(law, NODES if dimension == 1 else NODES_OF_TWO)
         density = torch.stack([law.log_ratios(x) + law.stationary.log_probs(x) for x in nodes])
-        return nodes.to(x0.dtype), (weight.clamp_min(1e-300).log() + density).reshape(len(nodes), -1)
+        log_weight = weight.clamp_min(1e-300).log() + density
+        if dimension == 1:
+            return nodes.to(x0.dtype), log_weight.reshape(len(nodes), -1)
+        rows = len(x0)
+        first, second = torch.cartesian_prod(*[torch.arange(len(nodes), device=x0.device)] * 2).unbind(1)
+        nodes, log_weight = nodes.reshape(len(nodes), rows, 2), log_weight.reshape(len(nodes), rows, 2)
+        both = torch.stack([nodes[first, :, 0], nodes[second, :, 1]], -1)
+        return both.reshape(-1, *x0.shape).to(x0.dtype), log_weight[first, :, 0] + log_weight[second, :, 1]
 
     # generators
 

@@ -17,21 +17,26 @@ from unnoise.sphere_laws import MOST, SphereLaw, UniformOnSphere, furthest, log_
 
 RINGS, AROUND = 28, 28  # nodes of an exact expectation on the globe: angles from x_0, and directions
 ALONE = 128  # angles on a circle
+LEAST = 0.01  # of the first noise in more than three dimensions
+TURNS, AXES = 20, 12  # of unit quaternions: angles from x_0, and heights of directions
 
 
 class SphereHeat(HeatProcess):
-    """Brownian motion of unit vectors of R^(d+1), d = 1, 2 or 3."""
+    """Brownian motion of unit vectors of R^(d+1)."""
 
     space: Sphere
     state_space: Sphere
 
     def __init__(self, d: int = 2, schedule: Schedule | None = None):
         space = Sphere(d)
-        if d > MOST:
-            raise ValueError(f"d = {d}: the heat kernel of a sphere is known for d = 1, 2 and 3; another is a HeatProcess")
-        super().__init__(space, schedule, VE(0.01, 4.5 / sqrt(d)))
+        super().__init__(space, schedule, VE(0.01 if d <= MOST else 0.05, 4.5 / sqrt(d)))
         if self.schedule.shape:
             raise ValueError(f"a schedule of shape {self.schedule.shape} does not fit {space}: its entries move together")
+        if d > MOST and float(self.schedule.sigma(0.0).detach()) < LEAST:
+            raise ValueError(
+                f"{type(self.schedule).__name__} begins with sigma = {float(self.schedule.sigma(0.0).detach()):g}, where "
+                f"densities of {space} are sums over more than 2e4 lines: begin with at least {LEAST:g}"
+            )
         self.curvature = d
 
     def law(self, mean: Tensor, variance: Tensor) -> SphereLaw:
@@ -40,28 +45,42 @@ class SphereHeat(HeatProcess):
     def uniform(self, like: Tensor) -> UniformOnSphere:
         return UniformOnSphere(like)
 
+    @property
+    def integrable(self) -> bool:
+        return self.space.d <= MOST
+
     def support(self, x0: Tensor, t: Clock) -> tuple[Tensor, Tensor]:
-        """Gauss's nodes in the angle from x_0, and even directions around it."""
+        """Gauss's nodes in the angle from x_0, and directions around it: even ones, or by a rule of the globe."""
         x0, d = self.space.check(x0, "x0"), self.space.d
-        if d > 2:
-            raise ValueError(f"an exact expectation over {self.space} is out of reach (at most d = 2): draw instead")
-        place, weight = rule(ALONE if d == 1 else RINGS, x0)
+        if d > MOST:
+            raise ValueError(f"an exact expectation over {self.space} is out of reach (at most d = 3): draw instead")
+        place, weight = rule((ALONE, RINGS, TURNS)[d - 1], x0)
         v = self.variance(t, x0)[:, 0]
         end = furthest(v, d)
         w = end * place.unsqueeze(-1)  # [rings, batch]
         log_weight = log_angle_density(w, v, d) + (end * weight.unsqueeze(-1)).log()
-        first = _across(x0.double())
-        if d == 1:
-            directions = torch.stack([first, -first])
-        else:
-            second = torch.linalg.cross(x0.double(), first)
-            turn = TURN / AROUND * torch.arange(AROUND, dtype=torch.float64, device=x0.device).reshape(-1, 1, 1)
-            directions = torch.cos(turn) * first + torch.sin(turn) * second
+        directions, log_share = _directions(x0.double())
         w = w[:, None, :, None]
         nodes = torch.cos(w) * x0.double() + torch.sin(w) * directions
-        count = len(directions)
-        log_weight = (log_weight.unsqueeze(1) - log(count)).expand(-1, count, -1)
+        log_weight = log_weight.unsqueeze(1) + log_share
         return nodes.flatten(0, 1).to(x0.dtype), log_weight.flatten(0, 1)
+
+
+def _directions(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Unit vectors [directions, batch, d + 1] across each point, and the logarithms [directions, 1] of their shares."""
+    if x.shape[-1] == 4:  # x i, x j and x k of a unit quaternion
+        a, b, c, d = x.unbind(-1)
+        frame = torch.stack([torch.stack(part, -1) for part in ((-b, a, d, -c), (-c, -d, a, b), (-d, c, -b, a))])
+        axes, share = (part.to(x.device) for part in Sphere(2).nodes(AXES))
+        return torch.einsum("ni,ibk->nbk", axes, frame), (share / (2 * TURN)).log().unsqueeze(-1)
+    first = _across(x)
+    if x.shape[-1] == 2:
+        directions = torch.stack([first, -first])
+    else:
+        second = torch.linalg.cross(x, first)
+        turn = TURN / AROUND * torch.arange(AROUND, dtype=torch.float64, device=x.device).reshape(-1, 1, 1)
+        directions = torch.cos(turn) * first + torch.sin(turn) * second
+    return directions, torch.full((len(directions), 1), -log(len(directions)), dtype=torch.float64, device=x.device)
 
 
 def _across(x: Tensor) -> Tensor:

@@ -8,8 +8,9 @@ from unnoise.samplers.captured import captured
 from unnoise.samplers.captured_run import CapturedRun
 from unnoise.samplers.categorical_ddim import CategoricalDDIM
 from unnoise.samplers.clean import Clip, Threshold
+from unnoise.samplers.consistency import MultistepConsistency
 from unnoise.samplers.correctors import DetailedBalance, Langevin, PredictorCorrector
-from unnoise.samplers.defaults import Plan, default_leaf_method, default_sampler, default_steps
+from unnoise.samplers.defaults import Plan, default_leaf_method, default_sampler, default_steps, own_plan
 from unnoise.samplers.deis import DEIS, LMS
 from unnoise.samplers.encode import encode
 from unnoise.samplers.entropy_bounded import EntropyBounded
@@ -62,6 +63,7 @@ __all__ = [
     "Langevin",
     "Leaves",
     "Memory",
+    "MultistepConsistency",
     "NoSurvivors",
     "OneByOne",
     "OneStep",
@@ -98,6 +100,7 @@ __all__ = [
     "default_steps",
     "encode",
     "grids",
+    "own_plan",
     "psi",
     "register_part",
     "register_sampler",
@@ -123,6 +126,7 @@ for _kind in (
     Gillespie,
     Heun,
     LMS,
+    MultistepConsistency,
     PredictorCorrector,
     Psi,
     Remasking,

@@ -16,6 +16,7 @@ from functools import singledispatch
 from typing import Any
 
 from unnoise.checks import whole
+from unnoise.denoiser import AnyDenoiser
 from unnoise.processes import (
     Chain,
     CoxIngersollRoss,
@@ -163,6 +164,12 @@ def _steps_beside_reveals(process: Product, methods: dict[str, OneStep]) -> int:
 def _(process: Chain, steps: int | None = None) -> Plan:
     """The chain is the model: its own kernels, on its own grid."""
     return Plan(Ancestral(), _at_least_one(steps) or process.steps)
+
+
+def own_plan(denoiser: AnyDenoiser, steps: int | None = None) -> Plan:
+    """How a denoiser is sampled unless told: by the plan that it brings, else by that of its process."""
+    own, steps = denoiser.plan, _at_least_one(steps)
+    return default_sampler(denoiser.process, steps) if own is None else Plan(own.sampler, steps or own.steps)
 
 
 def default_steps(process: Process, sampler: Sampler | None = None) -> int:

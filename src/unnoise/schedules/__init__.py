@@ -1,7 +1,7 @@
 """Noise schedules: alpha, sigma, log-SNR, their derivatives and inverses."""
 
 from unnoise.schedules.base import Schedule
-from unnoise.schedules.composed import Custom, FromSDE, PerCoordinate
+from unnoise.schedules.composed import Custom, FromSDE, PerCoordinate, Staggered
 from unnoise.schedules.learned import Learned
 from unnoise.schedules.more_named import CosineOffset, Sigmoid, SubVP
 from unnoise.schedules.named import EDM, VE, Cosine, Linear, LinearBeta, LogSNRLinear, Polynomial
@@ -23,6 +23,7 @@ __all__ = [
     "Polynomial",
     "Power",
     "Schedule",
+    "Staggered",
     "Sigmoid",
     "SubVP",
     "VE",

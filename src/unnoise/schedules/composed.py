@@ -132,3 +132,66 @@ class PerCoordinate(Schedule):
         raise ValueError("coordinates with schedules of their own share no inverse: ask one of `schedules`")
 
     exact_time_of_beta = exact_time_of_log_snr
+
+
+class Staggered(Schedule):
+    """The log-SNR of another schedule, and a number more at each coordinate; variance preserving.
+
+    With c = e^shift and n^2 = c alpha^2 + sigma^2 of the other they are sqrt(c) alpha/n and sigma/n, with the derivatives
+    sqrt(c) sigma w/n^3 and -c alpha w/n^3, where w = sigma alpha' - alpha sigma'.
+    """
+
+    shifts: Tensor
+
+    def __init__(self, schedule: Schedule, shifts: Tensor):
+        super().__init__()
+        shifts = torch.as_tensor(shifts, dtype=torch.float64)
+        if schedule.shape or not bool(shifts.isfinite().all()):
+            raise ValueError(
+                "Staggered takes one schedule for all coordinates, and for each a finite number to add to log-SNR"
+            )
+        self.schedule, self.shape = schedule, tuple(shifts.shape)
+        self.register_buffer("shifts", shifts.clone(), persistent=False)
+
+    def _parts(self, t: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """sqrt(c), and alpha, sigma and n, one axis for each of the coordinates'."""
+        root = (0.5 * self.shifts).exp().to(t.device)
+        alpha, sigma = (self._aligned(v(t)) for v in (self.schedule.exact_alpha, self.schedule.exact_sigma))
+        return root, alpha, sigma, ((root * alpha).square() + sigma.square()).sqrt()
+
+    def _aligned(self, value: Tensor) -> Tensor:
+        return value.reshape(*value.shape, *[1] * len(self.shape))
+
+    def _turn(self, t: Tensor, alpha: Tensor, sigma: Tensor) -> Tensor:
+        d_alpha, d_sigma = (self._aligned(v(t)) for v in (self.schedule.exact_d_alpha, self.schedule.exact_d_sigma))
+        return sigma * d_alpha - alpha * d_sigma
+
+    def exact_alpha(self, t):
+        root, alpha, _, n = self._parts(t)
+        return root * alpha / n
+
+    def exact_sigma(self, t):
+        _, _, sigma, n = self._parts(t)
+        return sigma / n
+
+    def exact_beta(self, t):
+        return self.exact_sigma(t).square() / (1 + self.exact_alpha(t))
+
+    def exact_d_alpha(self, t):
+        root, alpha, sigma, n = self._parts(t)
+        return root * sigma * self._turn(t, alpha, sigma) / n**3
+
+    def exact_d_sigma(self, t):
+        root, alpha, sigma, n = self._parts(t)
+        return -root.square() * alpha * self._turn(t, alpha, sigma) / n**3
+
+    def exact_log_snr(self, t):
+        return self._aligned(self.schedule.exact_log_snr(t)) + self.shifts.to(t.device)
+
+    def exact_d_log_snr(self, t):
+        return self._aligned(self.schedule.exact_d_log_snr(t)).expand(*t.shape, *self.shape)
+
+    def exact_time_of_log_snr(self, value):
+        raise ValueError("coordinates with schedules of their own share no inverse: ask `schedule`")
+
+    exact_time_of_beta = exact_time_of_log_snr

@@ -88,14 +88,20 @@ class Sphere(ArraySpace, Manifold):
         return self.project(torch.cos(length) * x + torch.sinc(length / pi) * v)
 
     def nodes(self, count: int) -> tuple[Tensor, Float[Tensor, "nodes"]]:
-        """Even ones around a circle; on the globe Gauss's heights, twice as many around each."""
+        """Even ones around a circle; on the globe Gauss's heights, twice as many around each.  A unit quaternion is a pair
+        of complex numbers of the squares 1 - s and s: Gauss's s, twice as many around for either."""
         around = 2 * pi / (2 * count) * torch.arange(2 * count, dtype=torch.float64)
         ring = torch.stack([around.cos(), around.sin()], -1)
         if self.d == 1:
             return ring, torch.full((2 * count,), pi / count, dtype=torch.float64)
-        if self.d != 2:
+        if self.d > 3:
             return super().nodes(count)
         z, w = (torch.as_tensor(part) for part in np.polynomial.legendre.leggauss(count))
+        if self.d == 3:
+            first, second = (((1 + part) / 2).sqrt()[:, None, None] * ring for part in (-z, z))
+            each = (count, 2 * count, 2 * count, 2)
+            points = torch.cat([first[:, :, None].expand(each), second[:, None].expand(each)], -1)
+            return points.reshape(-1, 4), (w * (pi / count) ** 2 / 4).repeat_interleave(4 * count**2)
         wide = (1 - z.square()).sqrt()[:, None, None] * ring
         points = torch.cat([wide, z[:, None, None].expand(-1, 2 * count, 1)], -1).reshape(-1, 3)
         return points, (w[:, None] * (pi / count)).expand(-1, 2 * count).flatten()

@@ -1,6 +1,6 @@
 """Training: a run on disk, the loop that fills it, and what they are told."""
 
-from unnoise.training import hybrid_models, latent_models, token_models  # noqa: F401  registers them
+from unnoise.training import hybrid_models, latent_models, paired_models, token_models  # noqa: F401  registers them
 from unnoise.training.config import RunConfig, TrainConfig
 from unnoise.training.data_order import InMemory, Source, split
 from unnoise.training.models import MODELS, Modelled, register_model

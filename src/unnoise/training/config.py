@@ -11,6 +11,7 @@ from math import cos, pi
 from typing import Any, get_origin
 
 from unnoise.data.base import Format
+from unnoise.distillation import options_of
 from unnoise.networks.base import described
 from unnoise.objectives import weightings
 from unnoise.predictions import Kinds
@@ -198,6 +199,9 @@ class RunConfig:
     process: str = ""  # the process that the format made, in words: to notice where another is made later
     law: dict[str, Any] | None = None  # that the network starts from, fitted when training begins
     model: dict[str, Any] | None = None  # what is noised in place of the data, {"name": ..., "options": ...}; None: the data
+    distilled: dict[str, Any] | None = (
+        None  # from which run and how, {"from": ..., "method": ..., "steps": ..., "options": ...}
+    )
 
     @classmethod
     def of(
@@ -235,7 +239,22 @@ class RunConfig:
         model = data.get("model")
         if model is not None and (not isinstance(model, dict) or set(model) != {"name", "options"}):
             raise ValueError("the run's model must be an object with the keys ['name', 'options'], or null")
+        check_distilled(data.get("distilled"))
         return cls(**{**data, "train": TrainConfig.from_json(data["train"])})
+
+
+def check_distilled(said: Any) -> None:
+    """What a run says of its teacher."""
+    if said is None:
+        return
+    keys = {"from", "method", "steps", "options"}
+    if not isinstance(said, dict) or set(said) != keys or not isinstance(said["options"], dict):
+        raise ValueError(f"the run's distilled must be an object with the keys {sorted(keys)}, or null")
+    if type(said["steps"]) is not int or said["steps"] < 1:
+        raise ValueError(f"distilled: steps = {said['steps']!r} must be a whole number from 1 on")
+    known = options_of(said["method"])
+    if strange := [name for name in said["options"] if name not in known]:
+        raise ValueError(f"the method {said['method']} has no option {strange[0]!r}: choose from {', '.join(known)}")
 
 
 def _plain(format: Format) -> dict[str, Any]:

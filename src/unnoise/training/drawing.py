@@ -21,8 +21,8 @@ from unnoise.samplers import (
     OneStep,
     Plan,
     Sampler,
-    default_sampler,
     default_steps,
+    own_plan,
 )
 from unnoise.samplers.defaults import common_steps
 from unnoise.samplers.many import from_prior, sample_many
@@ -88,7 +88,7 @@ def draw(
     _check_batch(batch)
     if calls is not None and calls < 1:
         raise ValueError(f"calls = {calls}: at least one is needed")
-    plan = default_sampler(denoiser.process, steps if calls is None else calls)
+    plan = own_plan(denoiser, steps if calls is None else calls)
     if sampler is not None:
         _check_fits(sampler, denoiser.process)
         plan = Plan(sampler, default_steps(denoiser.process, sampler) if steps is None else steps)
@@ -163,6 +163,8 @@ def fill(
     without a seed it is fresh, of `info.seed`.  `numbers` stand for the places, and `sampler` for the default method where
     all that is drawn is masked.
 
+    Where a code stands for the data, its states are known where the data are (`codes.Code.known`).
+
     Exactly where a masked leaf has gaps, and where leaves of numbers in a product are known or not as a whole: those stand
     at time 0, and rows that know the same of them are drawn together.  Else in more steps, of `rounds` calls each: by
     particles where few numbers are known, and by `Replacement` where many are, or categories.
@@ -170,11 +172,9 @@ def fill(
     where, process, seed = device_of(device), denoiser.process, seed_of(seed)
     denoiser = denoiser.to(where)
     _check_batch(batch)
-    data, told = x, fixed  # and x, fixed are states of the process
-    if denoiser.code is not None:
-        parts = denoiser.code.known(*(map_leaves(lambda v: v.to(where), tree) for tree in (x, fixed)))
-        x, fixed = (map_leaves(lambda v: v.cpu(), tree) for tree in parts)
-    plan = default_sampler(process, steps)
+    data, settled = x, fixed
+    x, fixed = states_known(denoiser, x, fixed)
+    plan = own_plan(denoiser, steps)
     if sampler is not None:
         _check_fits(sampler, process)
         if process.leaves or not process.absorbing:
@@ -209,8 +209,17 @@ def fill(
         drawn, info = sample_many(denoiser, len(rows), batch, begin, **options)
         infos.append(info)
         places.append(rows)
-        found.append(map_leaves(_where_open, some_rows(told, rows), some_rows(data, rows), drawn))
+        found.append(map_leaves(_where_open, some_rows(settled, rows), some_rows(data, rows), drawn))
     return put_rows(data, torch.cat(places), join(found)), joined(infos)
+
+
+@torch.no_grad()
+def states_known(denoiser: AnyDenoiser, x: Tree, fixed: Tree) -> tuple[Tree, Tree]:
+    """What is noised, and which of it is known, where that stands for the data by a code; else the two as they are."""
+    if denoiser.code is None:
+        return x, fixed
+    z, held = denoiser.code.known(map_leaves(lambda leaf: leaf.to(denoiser.device), x), fixed)
+    return map_leaves(lambda leaf: leaf.cpu(), z), map_leaves(lambda leaf: leaf.cpu(), held)
 
 
 def _where_open(known: Tensor, old: Tensor, new: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from unnoise.data.base import Format
 from unnoise.denoiser import Denoiser
+from unnoise.distillation import Distillation
 from unnoise.networks.compiled import compile_network, uncompiled
 from unnoise.noise import NoiseSource
 from unnoise.objectives import Objective, Observed, Stratified
@@ -46,22 +47,24 @@ def objective_of(
     denoiser: Denoiser, config: TrainConfig, options: dict[str, Any], made: Modelled | None = None
 ) -> Objective:
     """What is minimised: the bound, and for products in a share of the rows the bound given some of their leaves."""
-    weighting, process = weighting_of(config.weighting, denoiser.process, options), denoiser.process
+    process, says = denoiser.process, denoiser.code is not None and denoiser.code.categories
+    weighting = weighting_of(config.weighting, process, options, says)
     if made is not None and made.objective is not None:
         return made.objective(denoiser, weighting=weighting, **options)
     if len(process.leaves) > 1 and config.observed > 0:
         return Observed(denoiser, config.observed, weighting=weighting, **options)
     graded = any(leaf.absorbing or leaf_kind(leaf) == "number" for leaf in leaf_processes(process))  # in time, by themselves
-    even = weighting.even and not graded
+    even = weighting.even and (says or not graded)
     objective = Objective(denoiser, weighting, **({"times": Stratified(), **options} if even else options))
     objective.loss_only = True
     return objective
 
 
-def weighting_of(name: str, process: Process, options: dict[str, Any]) -> Weighting:
-    """By name; one that concerns nothing of the data is refused, for the bound would be trained under another name."""
+def weighting_of(name: str, process: Process, options: dict[str, Any], coded: bool = False) -> Weighting:
+    """By name; one that concerns nothing of the data is refused, for the bound would be trained under another name.
+    `coded`: whether the states stand for categories."""
     kind, what = ("category", "categories") if name == "cross_entropy" else ("number", "numbers")
-    if name != "bound" and not has(process, kind):
+    if name != "bound" and not has(process, kind) and not (coded and kind == "category"):
         raise ValueError(f"weighting = {name!r} is for {what}, and this data has none: leave it out")
     if name == "edm":  # formats bring numbers to a standard deviation of 1, and levels to [-1, 1]
         return WEIGHTINGS[name](0.5 if "decoder" in options else 1.0)  # type: ignore[call-arg]
@@ -77,21 +80,24 @@ class Learner:
         options: dict[str, Any] | None = None,
         format: Format | None = None,
         made: Modelled | None = None,
+        distillation: Distillation | None = None,
     ):
-        """`format` is that of the rows, where their network is told a part of them; `made` what is noised in their place."""
+        """`format` is that of the rows, where their network is told a part of them; `made` what is noised in their place;
+        `distillation` is minimised in place of the bound."""
         self.config, self.accelerator, self.device = config, accelerator, accelerator.device
         self.denoiser = denoiser.to(self.device)
         self.optimiser = Optimiser(self.denoiser, config)
         self.ema = EMA(self.denoiser, config.ema)
         if config.compile:
             compile_network(denoiser.network)
-        objective = objective_of(self.denoiser, config, options or {}, made)
+        self.distillation = distillation
+        objective = objective_of(self.denoiser, config, options or {}, made) if distillation is None else distillation
         self.objective = told_objective(objective, format, config.drop)
         self.model = accelerator.prepare(self.objective)
         self.sums = torch.zeros(len(SUMMED), dtype=torch.float64, device=self.device)
         self.bad, self.good = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
         alone = accelerator.num_processes == 1
-        captured = config.capture and alone and self.device.type == "cuda"
+        captured = config.capture and alone and distillation is None and self.device.type == "cuda"
         self.captured = Captured(self.apply, parameters=self.optimiser.parameters) if captured else None
         self.updates, self.first_seconds = 0, 0.0  # of the first updates, in which kernels are compiled
 
@@ -155,6 +161,14 @@ class Learner:
         with averaged, uncompiled(self.denoiser):
             yield
 
+    def share(self, done: float) -> float:
+        """By which the learning rate falls, when a share `done` of the training lies behind: of a round of distillation,
+        which begins here when it is due."""
+        if self.distillation is None:
+            return done
+        self.distillation.advance(done, self.shown())
+        return self.distillation.within(done)
+
     def parts(self) -> Parts:
         """All of it as tensors by name, with the random state of every process (for networks with drop-out)."""
         rng = {"cpu": torch.get_rng_state()}
@@ -165,6 +179,8 @@ class Learner:
         for rate in self.config.ema:
             with self.ema.applied(self.denoiser, rate):
                 parts[ema_name(rate)] = {name: value.clone() for name, value in self.denoiser.state_dict().items()}
+        if self.distillation is not None:
+            parts["teacher"] = self.distillation.kept()
         return parts
 
     def load(self, parts: Parts, where: Any) -> None:
@@ -172,6 +188,8 @@ class Learner:
         self.optimiser.load_state_dict(parts["optimizer"])
         for rate in self.config.ema:
             self.ema.load_state_dict(rate, parts[ema_name(rate)])
+        if self.distillation is not None:
+            self.distillation.restore(parts["teacher"])
         rank = self.accelerator.process_index
         try:
             if rank < len(parts["rng"]["cpu"]):

@@ -17,7 +17,7 @@ from torch import Tensor
 from unnoise.conditions import moved
 from unnoise.data.base import Format
 from unnoise.denoiser import Denoiser
-from unnoise.samplers import default_sampler, sample
+from unnoise.samplers import own_plan, sample
 from unnoise.training.config import TrainConfig
 from unnoise.training.telling import Telling
 from unnoise.tree import map_leaves
@@ -59,7 +59,7 @@ class Panels:
     def draw(self, denoiser: Denoiser, step: int, clock: Callable[[], float] = perf_counter) -> Path:
         """Draw with the weights as they are, and write the file."""
         began, training = clock(), denoiser.training
-        plan = default_sampler(denoiser.process, self.config.sample_steps)
+        plan = own_plan(denoiser, None if denoiser.plan is not None else self.config.sample_steps)
         count, seed, told = self.config.samples, self.config.seed, dict[str, Any]()
         if self.telling is not None:
             told = moved(self.telling.condition(self.telling.states(torch.arange(count), seed, {})), denoiser.device)

@@ -28,6 +28,7 @@ from unnoise import data, networks
 from unnoise.data.base import Format
 from unnoise.data.conditional import TOLD, Conditional
 from unnoise.denoiser import Denoiser
+from unnoise.distillation import bounded, plan_of
 from unnoise.extensions import unknown
 from unnoise.networks.linear_law import LinearLaw
 from unnoise.networks.precision import in_precision
@@ -217,7 +218,15 @@ class Run:
         _, _, parts = self.load([name], which)
         denoiser = self.denoiser_of_config() if into is None else into
         load_weights(denoiser, parts[name], self.folder)
+        if self.config.distilled is not None:
+            denoiser.plan = plan_of(self.config.distilled["method"], denoiser.process, self.config.distilled["steps"])
         return denoiser.eval().requires_grad_(False)
+
+    @property
+    def no_bound(self) -> str | None:
+        """Why what the run draws has no bound; None where there is one."""
+        said = self.config.distilled
+        return None if said is None else bounded(said["method"], self.task().process)
 
     def for_drawing(self, denoiser: Denoiser, precision: str | None = None) -> Denoiser:
         """The denoiser as samples are drawn from it: its network in the precision that it was trained in, or another
@@ -255,7 +264,8 @@ class Run:
         """The newest state that is whole (or the best), its numbers and tensors: `names`, or all that training needs."""
         if which not in ("last", "best"):
             raise ValueError(f"which = {which!r}: choose last or best")
-        wanted = ["weights", "optimizer", "rng", *map(ema_name, self.config.train.ema)] if names is None else names
+        held = [] if self.config.distilled is None else ["teacher"]
+        wanted = ["weights", "optimizer", "rng", *held, *map(ema_name, self.config.train.ema)] if names is None else names
         states = self.found()
         best = self.best() if which == "best" else None
         for state in ([best] if best else []) + states[::-1]:

@@ -10,7 +10,7 @@ from typing import Any
 from unnoise.codes import Code
 from unnoise.data.base import Format
 from unnoise.predictions import Kinds, default_kind
-from unnoise.processes import Process
+from unnoise.processes import Gaussian, Process
 from unnoise.spaces import Space
 from unnoise.training.models import Modelled, modelled
 from unnoise.training.schedules import scheduled
@@ -33,6 +33,10 @@ class Task:
         words, space = repr(own), own.space  # before a schedule takes it over
         made = None if model is None else modelled(model, own, format.network_hints())
         given = (own, format.objective_options()) if made is None else (made.process, made.options)
+        if schedule is not None and made is not None and isinstance(made.process, Gaussian) and made.process.schedule.shape:
+            raise ValueError(
+                f"schedule = {schedule!r}: the coordinates of this model have schedules of their own: leave it out"
+            )
         process, options = scheduled(given[0], schedule, given[1])
         return cls(format, process, options, schedule, words, space, model, made)
 
@@ -41,8 +45,13 @@ class Task:
         return Task.of(self.format, self.schedule, self.model)
 
     def code(self) -> Code | None:
-        """A code for a denoiser, where something stands for the data."""
-        return None if self.made is None or self.made.code is None else self.made.code()
+        """A code for a denoiser, where something stands for the data; one that rounds reads them where the bound begins."""
+        if self.made is None or self.made.code is None:
+            return None
+        code = self.made.code()
+        if code.rounds and "cutoff" in self.options:
+            code.cutoff = self.options["cutoff"]
+        return code
 
     @property
     def kinds(self) -> Kinds:
@@ -50,4 +59,5 @@ class Task:
         if self.made is not None and self.made.predicts is not None:
             return self.made.predicts
         code = self.code()
-        return default_kind(self.process) if code is None or code.predicts is None else code.predicts
+        own = None if code is None else code.kinds(self.process.base)
+        return default_kind(self.process) if own is None else own

@@ -19,6 +19,7 @@ from unnoise.conditions import Condition, unknown
 from unnoise.data.base import BadData, Format
 from unnoise.data.conditional import DATA, TOLD, Conditional
 from unnoise.data.conditions import COLUMNS
+from unnoise.distillation import Distillation
 from unnoise.noise import NoiseSource
 from unnoise.objectives import Objective, Terms
 from unnoise.shapes import Bool, Int, Tree
@@ -33,7 +34,7 @@ MOST_KEPT = 100_000  # rows whose conditions are kept
 class ToldObjective(nn.Module):
     """An objective on rows of data with conditions: `forward(rows, noise)`."""
 
-    def __init__(self, objective: Objective, format: Format, drop: float = 0.0):
+    def __init__(self, objective: Objective | Distillation, format: Format, drop: float = 0.0):
         super().__init__()
         self.objective, self.format, self.drop = objective, format, drop
 
@@ -55,7 +56,7 @@ class ToldObjective(nn.Module):
         return self.objective(x0, noise, told)
 
 
-def told_objective(objective: Objective, format: Format | None, drop: float = 0.0) -> Any:
+def told_objective(objective: Objective | Distillation, format: Format | None, drop: float = 0.0) -> Any:
     """The objective itself, where the format's network is told nothing."""
     return objective if format is None or not format.inputs() else ToldObjective(objective, format, drop)
 

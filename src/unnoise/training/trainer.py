@@ -27,6 +27,7 @@ from unnoise.spaces import Space
 from unnoise.start_up import StartUp
 from unnoise.training import safe_files
 from unnoise.training.data_order import Cursor, InMemory, Order, Source, batches, split
+from unnoise.training.distilling import distillation_of
 from unnoise.training.interrupts import Asked, polite
 from unnoise.training.learner import Learner, accelerator_for
 from unnoise.training.metrics import Metrics
@@ -76,17 +77,20 @@ class Trainer:
             law = fit_linear_law(process, self._modelled(rows))
             run.start_from(law.to_json(), write=self.accelerator.is_main_process)
         denoiser = run.denoiser_of_config()
+        student = distillation_of(run, denoiser)
         self.held = held[NoiseSource(c.seed, held).at("validation").uniform().argsort()[: c.validation_rows]]
+        self.held = self.held if student is None else self.held[:0]  # what a student minimises is no bound
         self.order = Order(rows, c.batch_size, c.seed, c.accumulate, self.accelerator.num_processes)
         some, began = rows[:: -(-len(rows) // MOST_FITTED)], perf_counter()
         self.settled = denoiser.code is not None and not run.found() and self._prepare(denoiser.code, rows)
         settling = perf_counter() - began
-        self.has_law = run.config.law is not None or (not run.found() and _fit_base(denoiser, lambda: self._modelled(some)))
+        new = student is None and not run.found()
+        self.has_law = run.config.law is not None or (new and _fit_base(denoiser, lambda: self._modelled(some)))
         self.options, self.log_fill = run.objective_options(), self.format.log_fill
         self.bound = Objective(denoiser, **self.options)  # of the held-out rows, and of a schedule that is learned
         self.watch = Watch(told_objective(self.bound, self.format), self.source, rows, self.held, c)
         self.rounds = Rounds(self.bound, rows, self.order.part, c.seed, self.format)
-        self.learner = Learner(denoiser, c, self.accelerator, self.options, self.format, run.task().made)
+        self.learner = Learner(denoiser, c, self.accelerator, self.options, self.format, run.task().made, student)
         if self.accelerator.is_main_process and not run.found():
             run.keep_conditions(self.source, rows)
         self.step, self.cursor, self.seconds = 0, Cursor(), settling if self.settled else 0.0
@@ -159,7 +163,7 @@ class Trainer:
             validates = len(self.held) > 0 and (reason not in (None, "interrupted") or self._bound_due())
             saves = reason is not None or self._due(c.save_every)
             improved = False
-            fits = self.rounds.due(self.step)
+            fits = self.learner.distillation is None and self.rounds.due(self.step)
             if validates or saves or fits or self._due(c.log_every):
                 self._log()
                 if fits:
@@ -179,7 +183,7 @@ class Trainer:
                 yield x0, NoiseSource(self.config.seed, rows).at("epoch", cursor.epoch, "batch", cursor.position)
 
         done = self._done()
-        self.lr = self.config.lr_at(self.step, done)
+        self.lr = self.config.lr_at(self.step, self.learner.share(done))
         self.learner.objective.begin(done)
         # every other update of a self-conditioned network makes one pass, so that its first estimate is trained too
         try:

@@ -34,6 +34,7 @@ from unnoise.noise import NoiseSource
 from unnoise.objectives import Objective, Terms
 from unnoise.shapes import Float, Int, Tree
 from unnoise.training.data_order import Source
+from unnoise.training.telling import ToldObjective
 from unnoise.tree import map_leaves
 
 LEAST = 8  # rows, or degrees of freedom, from which an error is told
@@ -55,7 +56,7 @@ class Validation:
 
 @torch.no_grad()
 def validate(
-    objective: Objective,
+    objective: Objective | ToldObjective,
     source: Source,
     rows: Int[Tensor, "rows"],
     accelerator: Any,

@@ -14,6 +14,7 @@ from unnoise.objectives import Objective
 from unnoise.shapes import Int
 from unnoise.training.config import TrainConfig
 from unnoise.training.data_order import Source
+from unnoise.training.telling import ToldObjective
 from unnoise.training.validation import Validation, validate
 
 MOMENTS, SHARE = 24, 0.1
@@ -22,7 +23,12 @@ TRAINING_ROWS, TRAINING_DRAWS = 256, 2  # at most, of the rows trained on
 
 class Watch:
     def __init__(
-        self, bound: Objective, source: Source, rows: Int[Tensor, "rows"], held: Int[Tensor, "held"], config: TrainConfig
+        self,
+        bound: Objective | ToldObjective,
+        source: Source,
+        rows: Int[Tensor, "rows"],
+        held: Int[Tensor, "held"],
+        config: TrainConfig,
     ):
         self.bound, self.source, self.held, self.config = bound, source, held, config
         self.some = rows[: min(TRAINING_ROWS, max(64, len(held)))] if len(held) else rows[:0]

@@ -12,6 +12,8 @@ follow the text from left to right, and what one has drawn the next is given:
 Each draw is exact given what its window shows, for symbols once revealed stay under masking.  So of a chain in which every
 symbol depends on the one before it, gaps and continuations have the exact law as long as the symbol on either side of a run
 lies in its window.  Windows of a text that do not overlap are drawn together: neither sees anything of the other.
+
+Where vectors stand for the symbols, the other gaps in a window are drawn with the run and forgotten.
 """
 
 from dataclasses import dataclass

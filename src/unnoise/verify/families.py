@@ -243,9 +243,10 @@ def _angles() -> Iterator[Subject]:
 
 
 def _spheres() -> Iterator[Subject]:
-    """Heat kernels of the circle in the plane, and of the globe."""
+    """Heat kernels of the circle in the plane, of the globe, and of unit quaternions."""
     yield heat_subject(SphereHeat(2), "Spheres/globe")
     yield heat_subject(SphereHeat(1, schedules.EDM(0.02, 5.0, 3.0)), "Spheres/circle")
+    yield heat_subject(SphereHeat(3), "Spheres/quaternions")
 
 
 def _finite_speed() -> Iterator[Subject]:

@@ -155,7 +155,8 @@ def heat_subject(process: HeatProcess, name: str) -> Subject:
     dimension = process.space.dimension
     if not process.integrable:
         raise ValueError(
-            f"{process.space}: verification integrates over the space, so build the process on one or two angles"
+            f"{process.space}: verification integrates over the space, so build the process on one or two angles, or on a "
+            f"sphere of at most three dimensions"
         )
     oracle = Components(process, torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64), heat_leaf(process))
     points = oracle.draw(NoiseSource(1, 20 if dimension == 1 else 2))
