@@ -92,8 +92,9 @@ class FromEncoder(Code):
         self.std.copy_(std)
         return self
 
-    def prepare(self, rows: Any, seconds: float | None, device: torch.device, seed: int) -> None:
+    def prepare(self, rows: Any, seconds: float | None, device: torch.device, seed: int) -> bool:
         self.to(device).settle(rows(4096).to(device))
+        return True
 
     def encode(self, x: Tree, noise: NoiseSource, condition: dict[str, Any]) -> tuple[Tree, dict[str, Tensor]]:
         return (self._vectors(cast(Tensor, x)) - self.mean) / self.std, {}
