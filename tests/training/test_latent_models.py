@@ -11,6 +11,7 @@ import unnoise as un
 from unnoise.cli import main
 from unnoise.data import Reading, read
 from unnoise.evaluation.likelihood import bound_on
+from unnoise.evaluation.page import write_report
 from unnoise.latent import NormalCode, autoencoder
 from unnoise.noise import NoiseSource
 from unnoise.training import NonFinite, Run, Trainer, train
@@ -74,6 +75,7 @@ def test_a_model_is_trained_judged_and_drawn_from(files, tmp_path, name):
     assert all(p.requires_grad != settled for p in trainer.learner.denoiser.code.parameters())
     watched = [line for line in map(json.loads, run.metrics.read_text().splitlines()) if "code_likelihood" in line]
     assert len(watched) >= 2
+    assert f"{watched[-1]['code_likelihood']:.5g}" in write_report(run).read_text()
     x, _ = draw(denoiser, run.format(), 3, seed=0, steps=4)
     denoiser.space.check(x)
     run.format().write(x, tmp_path / f"samples{run.format().suffix}")

@@ -45,6 +45,7 @@ img { image-rendering: pixelated; max-width: 100%; } .panels { display: flex; fl
 """
 SHOWN = 4000  # characters of a file of samples
 ROWS = 2000  # real rows of a picture, at most
+CODE = "code_"  # what figures of a code begin with
 FEWEST = 40  # drawn rows that pictures are made of
 
 
@@ -59,6 +60,7 @@ def write_report(run: Run, samples: Path | None = None, source: Source | None = 
         f"<h1>{name}</h1><p>{html.escape(config.network['name'])} on {html.escape(config.format['kind'])} data</p>",
         said(of_run(run), run),
         "<h2>The bound</h2>" + curves(lines),
+        _watched(lines),
         _few_steps(run),
         beside(run, samples, source),
         _samples(samples),
@@ -73,6 +75,13 @@ def write_report(run: Run, samples: Path | None = None, source: Source | None = 
     page = f"<!doctype html><html lang='en'><head>{head}<style>{STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
     safe_files.write_text(run.report, page)
     return run.report
+
+
+def _watched(lines: list[dict[str, Any]]) -> str:
+    """What a code had to show when the bound was last measured."""
+    seen: dict[str, Any] = next((line for line in reversed(lines) if any(name.startswith(CODE) for name in line)), {})
+    rows = [[name.removeprefix(CODE), f"{value:.5g}"] for name, value in seen.items() if name.startswith(CODE)]
+    return "<h2>The latent states</h2>" + _table(["on training rows", ""], rows) if rows else ""
 
 
 def _started(parts: dict[str, float]) -> str:

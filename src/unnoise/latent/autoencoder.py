@@ -9,6 +9,7 @@ bound whatever encoder and decoder are, and this is what training and evaluation
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from math import cos, pi
 from time import perf_counter
 from typing import Any
@@ -24,7 +25,7 @@ from unnoise.laws import Law
 from unnoise.noise import NoiseSource
 from unnoise.shapes import Tree
 from unnoise.spaces import Space
-from unnoise.tree import batch_size, map_leaves
+from unnoise.tree import batch_size, first_leaf, map_leaves
 from unnoise.tree import rows as some_rows
 
 Rows = Callable[[int | None], Tree]
@@ -88,7 +89,13 @@ class Autoencoder(Code):
         out = self.decoder(z)
         numbers = out.flatten(1) if isinstance(out, Tensor) and out.ndim > 1 else out
         who, meaning = f"decoder of {type(self).__name__}", "the numbers of a law of data"
-        return self.data.law(checked_output(numbers, (len(z), self.data.numbers), who, meaning))
+        numbers = checked_output(numbers, (len(z), self.data.numbers), who, meaning)
+        return self.data.law(numbers.to(torch.promote_types(numbers.dtype, torch.float32)))
+
+    def asked(self, x: Tree) -> Any:
+        """What the encoder says; of one that is settled not in the precision of the training, but always the same."""
+        with nullcontext() if self.trained else torch.autocast(first_leaf(x).device.type, enabled=False):
+            return self.encoder(x)
 
     def unlikely(self, law: Law, x: Tree) -> Tensor:
         """-log p(x | z)."""

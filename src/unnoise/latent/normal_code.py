@@ -100,7 +100,7 @@ class NormalCode(Autoencoder):
     def posterior(self, x: Tree) -> tuple[Tensor, Tensor]:
         """Mean and log-variance of e, before anything is shifted or scaled."""
         out = checked_output(
-            self.encoder(x),
+            self.asked(x),
             (batch_size(x), *self.shape, 2),
             f"encoder of {type(self).__name__}",
             "mean and log-variance of a latent state",

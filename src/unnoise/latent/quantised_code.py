@@ -102,12 +102,13 @@ class QuantisedCode(Autoencoder):
 
     def encoded(self, x: Tree) -> Float[Tensor, "batch places width"]:
         who, wanted = f"encoder of {type(self).__name__}", (batch_size(x), *self.shape, self.vectors.shape[1])
-        out = checked_output(self.encoder(x), wanted, who, "a vector for every place")
+        out = checked_output(self.asked(x), wanted, who, "a vector for every place")
         return out.to(self.vectors.dtype)
 
     def nearest(self, h: Float[Tensor, "batch places width"]) -> Int[Tensor, "batch places"]:
         """|h|^2 is the same for all codes."""
-        return (self.vectors.square().sum(1) - 2 * h @ self.vectors.T).argmin(-1)
+        with torch.autocast(h.device.type, enabled=False):
+            return (self.vectors.square().sum(1) - 2 * h @ self.vectors.T).argmin(-1)
 
     def encode(self, x: Tree, noise: NoiseSource, condition: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
         z = self.nearest(self.encoded(x))
