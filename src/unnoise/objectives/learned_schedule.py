@@ -81,7 +81,7 @@ def fit_schedule(
     of the diffusion term.  Without a seed rows and noise are fresh.
     """
     schedules = _learned(instance_of(objective, Objective, "objective", "un.Objective(denoiser)"))
-    data = objective.denoiser.process.space.check(data, "data")
+    data = objective.denoiser.space.check(data, "data")
     leaf = first_leaf(data)
     if steps < 1 or batch < 2 or not lr > 0:
         raise ValueError(f"steps = {steps}, batch = {batch}, lr = {lr}: need a step, two rows in a batch, and lr > 0")
