@@ -140,7 +140,7 @@ def test_the_bound_lies_above_the_model_s_own_law(seed):
 
 
 def own_law_on_the_orthant(denoiser, steps=30, points=170, reach=8.5):
-    """The same of one positive number z = y^2/4, by short steps of bridges on a grid of y; what the grid misses of a row, less
+    """The same of one positive number z = y^2/4, by short steps of bridges on a grid of y; what the grid misses, less
     than 0.008, is put back."""
     y = (torch.arange(points, dtype=torch.float64) + 0.5) * reach / points
     h, low, z = float(y[1] - y[0]), denoiser.cutoff, y.square() / 4

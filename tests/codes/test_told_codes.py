@@ -51,7 +51,7 @@ def test_what_is_drawn_has_the_conditional_law():
 
 
 def test_a_transformer_learns_to_read_its_source():
-    """Told as a condition of categories: after 40 updates on the copied text it is nearer to the law than without a source."""
+    """Told as a condition of categories: after 40 updates it knows what is copied, and without a source it does not."""
     torch.manual_seed(0)
     code = codes.bits(SIZE, (LENGTH,))
     told = [{"name": "source", "size": SIZE, "shape": [LENGTH]}]

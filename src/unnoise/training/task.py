@@ -34,7 +34,9 @@ class Task:
         made = None if model is None else modelled(model, own, format.network_hints())
         given = (own, format.objective_options()) if made is None else (made.process, made.options)
         if schedule is not None and made is not None and isinstance(made.process, Gaussian) and made.process.schedule.shape:
-            raise ValueError(f"schedule = {schedule!r}: the coordinates of this model have schedules of their own: leave it out")
+            raise ValueError(
+                f"schedule = {schedule!r}: the coordinates of this model have schedules of their own: leave it out"
+            )
         process, options = scheduled(given[0], schedule, given[1])
         return cls(format, process, options, schedule, words, space, model, made)
 
