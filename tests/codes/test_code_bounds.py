@@ -90,6 +90,27 @@ def test_the_exact_model_has_the_entropy_of_the_data(kind):
     assert float((bound - wanted[order]).abs().max()) < 3e-4
 
 
+@torch.no_grad()
+def exact_and_spread(denoiser, objective):
+    x = denoiser.space.states()
+    exact = un.bound(denoiser, x, times=un.Quadrature(32), exact=True).total
+    return exact, float(objective(x.repeat(4000, 1), un.noise.NoiseSource(0, 8000)).total.std())
+
+
+def test_time_is_warped_by_a_learned_schedule():
+    """It moves by the bound's variance, which falls; the bound is that of the exact model before and after."""
+    code = codes.bits(2, (1,)).double()
+    code.cutoff = 0.0  # the schedule's own `high` is the noise level at which vectors are read
+    denoiser = un.Denoiser(Half(), un.Gaussian(code.shape, un.schedules.Learned(high=3.2, low=-10.0)), code=code)
+    objective = un.Objective(denoiser, times=un.Stratified())
+    first, before = exact_and_spread(denoiser, objective)
+    un.fit_schedule(objective, denoiser.space.states(), steps=40, batch=256, seed=0)
+    last, after = exact_and_spread(denoiser, objective)
+    for exact in (first, last):
+        assert float((exact - torch.tensor(2.0).log()).abs().max()) < 1e-4
+    assert after < 0.85 * before
+
+
 def own_law(denoiser, steps=150, points=401, reach=5.0):
     """The law of two categories that the reverse diffusion of one number draws: its steps as matrices on a grid."""
     z = torch.linspace(-reach, reach, points, dtype=torch.float64)
@@ -119,8 +140,8 @@ def test_the_bound_lies_above_the_model_s_own_law(seed):
 
 
 def own_law_on_the_orthant(denoiser, steps=30, points=170, reach=8.5):
-    """The same of one positive number z = y^2/4, by short steps of bridges on a grid of y; what the grid misses of a row,
-    less than 0.008, is put back."""
+    """The same of one positive number z = y^2/4, by short steps of bridges on a grid of y; what the grid misses, less
+    than 0.008, is put back."""
     y = (torch.arange(points, dtype=torch.float64) + 0.5) * reach / points
     h, low, z = float(y[1] - y[0]), denoiser.cutoff, y.square() / 4
     p = torch.exp(-z) * y / 2  # the density of y under the prior

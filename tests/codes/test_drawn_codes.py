@@ -28,11 +28,11 @@ def off(x, wanted):
 def test_a_gap_is_filled_given_the_rest():
     """P(x_2 | x_1 = 1): by particles, for four numbers are few; without what is known the law is another."""
     denoiser = exact()
-    x, fixed = torch.tensor([[1, 9]]).expand(N // 2, 2), torch.tensor([[True, False]]).expand(N // 2, 2)
+    x, fixed = torch.tensor([[1, 9]]).expand(N // 3, 2), torch.tensor([[True, False]]).expand(N // 3, 2)
     z, held = states_known(denoiser, x, fixed)
     assert torch.equal(z[0, 0], denoiser.code.vectors[1]) and held[0].tolist() == [[True, True], [False, False]]
     assert "particles" in conditioning(denoiser.process, held)[""]
-    whole, _ = fill(denoiser, x, fixed, seed=0, steps=24)
+    whole, _ = fill(denoiser, x, fixed, seed=0, steps=16)
     assert bool((whole[:, 0] == 1).all()) and whole.dtype == torch.int64
     wanted = Q[1] / Q[1].sum()
     assert off(whole[:, 1], wanted) < 0.05

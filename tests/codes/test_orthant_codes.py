@@ -113,3 +113,15 @@ def test_vectors_of_many_numbers_are_refused():
         denoiser(torch.ones(1, 1, 3, dtype=torch.float64), 0.5)
     with pytest.raises(TypeError, match="not known how vectors are read under WrightFisher"):
         codes.evidence_of(un.WrightFisher(3))
+
+
+def test_an_expectation_over_two_numbers_is_the_product_of_two():
+    """Masses and means of both numbers by the nodes of two, beside the closed mean."""
+    process = un.CoxIngersollRoss((1, 2), alpha=1.0)
+    x0 = torch.tensor([[[4.0, 0.0]], [[1.0, 2.0]]], dtype=torch.float64)
+    nodes, log_weight = process.support(x0, 0.5)
+    tau = process.tau(0.5, x0)[:, None, None]
+    mean = 1 + (x0 - 1) * torch.exp(-tau / 2)  # of dx = (alpha - x/s)/2 dtau + ...
+    assert nodes.shape[1:] == x0.shape and float((log_weight.exp().sum(0) - 1).abs().max()) < 1e-8
+    found = (log_weight.exp()[:, :, None, None] * nodes).sum(0)
+    assert float((found - mean).abs().max()) < 1e-7

@@ -166,8 +166,8 @@ def test_what_does_not_fit_is_refused():
         un.CoxIngersollRoss((), schedule=un.schedules.Cosine())
     with pytest.raises(ValueError, match="x0 has the number -1, "):
         PROCESS.marginal(torch.tensor([1.0, -1.0]), 0.5)
-    with pytest.raises(ValueError, match="one number at most"):
-        un.CoxIngersollRoss((2,)).support(torch.ones(1, 2), 0.5)
+    with pytest.raises(ValueError, match="two numbers at most"):
+        un.CoxIngersollRoss((3,)).support(torch.ones(1, 3), 0.5)
     with pytest.raises(TypeError, match="has no kernel but that of a small step"):
         oracle()(torch.ones(1).double(), 0.5).step(0.4)
 
