@@ -91,6 +91,11 @@ class Distillation(nn.Module):
         none = torch.zeros_like(loss)
         return Terms({"prior": none, "diffusion": loss, "reconstruction": none}, loss, is_bound=False)
 
+    @property
+    def phase(self) -> int:
+        """What changes when a round begins."""
+        return self.round
+
     def begin(self, done: float) -> None:
         """Rounds begin by `advance`, with averaged weights in place."""
 

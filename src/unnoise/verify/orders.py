@@ -70,6 +70,7 @@ WITHOUT = {
     "Uniformization": "exact: events at their own times",
     "ThinnedFlights": "exact: events at their own times, thinned",
     "Frozen": "moves nothing",
+    "MultistepConsistency": "for consistency models alone, whose clean prediction is the end of a path",
     "Replacement": "approximate: a law only with many rounds of short steps",
     "Particles": "weighs the steps of another method, whose order it has",
     "Sampler": "base class",
