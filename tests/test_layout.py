@@ -6,7 +6,18 @@ import unnoise
 
 TESTS, PACKAGE = Path(__file__).parent, Path(unnoise.__file__).parent
 NO_PACKAGE = {"conformance", "examples"}  # slow truths of every package, and the examples of the docs
-REPOSITORY = ("layout", "names", "docs", "equations", "walks", "unchanged", "mutation_tool", "table_zoo", "steering_cases")
+REPOSITORY = (
+    "layout",
+    "names",
+    "docs",
+    "equations",
+    "walks",
+    "unchanged",
+    "mutation_tool",
+    "table_zoo",
+    "method_table",
+    "steering_cases",
+)
 LIBRARY = (
     "smoke",
     "errors",
