@@ -42,6 +42,14 @@ from unnoise.tree import rows
 PARTICLES = 16
 
 
+class CutShort(RuntimeError):
+    """A reward failed in a later batch; `samples` are those of the batches before, or the file that they are in."""
+
+    def __init__(self, message: str, samples: Any = None):
+        super().__init__(message)
+        self.samples = samples
+
+
 @dataclass(frozen=True)
 class Steering:
     """What samples are to be like."""
@@ -152,8 +160,10 @@ def drawn(
     denoiser: AnyDenoiser, format: Format, n: int, steering: Steering, sampler: Sampler | None = None, **options: Any
 ) -> tuple[Tree, Info]:
     """n samples as they are wished for, fewer where a group of particles had no survivor or where a rule let too few
-    through; options are those of `draw`, and `sampler` proposes."""
+    through; options are those of `draw`, and `sampler` proposes.  Where a reward fails in a later batch, what was drawn
+    before is kept, and `info.failure` says why there is no more."""
     steering.check()
+    options = {"keep": steering.reward is not None, **options}
     if steering.where is None:
         return _weighed(denoiser, format, n, steering, sampler, **options)
     draw_some = partial(_weighed, steering=steering, sampler=sampler)

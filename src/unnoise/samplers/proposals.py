@@ -19,8 +19,8 @@ its weight is 1.  The models are compared down to the last time above 0.
 
 On numbers the variance of a kernel is a choice (`predictions.variance`), and that of q(x_s | x_t, x_0) is short of the exact
 kernel's by the share (sigma_{t|s}/sigma_t)^2 or so, which does not shrink in the last steps of an even grid.  Where S = 1 it
-cancels between the models; where it is not, as in p^beta, the constant of the law stays off however many steps there are, and
-with `OptimalVariance` it does not.
+cancels between the models; where it is not, as in p^beta, the constant of the law stays off however many steps there are,
+and with `OptimalVariance` it does not.
 """
 
 from abc import ABC, abstractmethod

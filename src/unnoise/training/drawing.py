@@ -75,9 +75,10 @@ def draw(
     telling: Telling | None = None,
     first: int = 0,
     labels: DrawnLabels | None = None,
+    keep: bool = False,
 ) -> tuple[Tree, Info]:
     """n samples on the CPU, those of numbers `first`, first + 1, ..., and what they took; without a seed they are fresh, of
-    `info.seed`.
+    `info.seed`.  With `keep` those of earlier batches are kept where one stops (`sample_many`).
 
             return from_prior(first + place, count) | told
         noise = NoiseSource(seed, rows.to(where))
@@ -97,7 +98,7 @@ def draw(
     if known:
         held = _holding(plan.sampler, denoiser, known.leaves)
         plan = Plan(_without_idle_calls(held, denoiser.process, known.fixed), plan.steps)
-    options: dict[str, Any] = {"sampler": plan.sampler, "seed": seed}
+    options: dict[str, Any] = {"sampler": plan.sampler, "seed": seed, "keep": keep}
     options |= {"calls": calls} if calls is not None else {"steps": plan.steps}
 
     def begin(place: int, count: int) -> dict[str, Any]:
