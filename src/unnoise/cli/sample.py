@@ -142,7 +142,8 @@ class Sample(Extended):
         clock.mark("draw")
         wrote = batch_size(x)
         if wrote:
-            format.write_given(x, given, out) if given else format.write(x, out)
+            known = {**given, **(info.computed or {})}
+            format.write_given(x, known, out) if known else format.write(x, out)
         clock.mark("write")
         result = {"out": str(out), "n": wrote, "calls": info.calls, "rows": info.rows}
         result |= {"batch": info.batch, "way": info.way, "seconds": clock.parts}

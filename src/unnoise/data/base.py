@@ -231,7 +231,7 @@ class Format(ABC):
             f"--where speaks of the columns of a table, and this run's data is of the kind {self.kind!r}: leave it out"
         )
 
-    def rule_values(self, x: AnyState, names: list[str], given: Mapping[str, str]) -> dict[str, np.ndarray]:
+    def rule_values(self, x: AnyState, names: list[str], given: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """These columns of states, as they are written and as rules read them: `given` values as they were given."""
         raise BadData(f"{type(self).__name__} does not say what it writes of single columns: it needs rule_values")
 
@@ -244,8 +244,8 @@ class Format(ABC):
             f"into a file with gaps, for unnoise infill; or write given(assignments) of {type(self).__name__}"
         )
 
-    def write_given(self, x: AnyState, assignments: dict[str, str], path: Path) -> None:
-        """States that were drawn given values by name, as a file."""
+    def write_given(self, x: AnyState, assignments: dict[str, Any], path: Path) -> None:
+        """States that were drawn given values by name, as a file: a text for all rows, or a list of them, row by row."""
         self.write(x, path)
 
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:

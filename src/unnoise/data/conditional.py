@@ -22,7 +22,7 @@ from unnoise.data.registry import format_named, register_format
 from unnoise.data.rule_columns import RuleColumn
 from unnoise.data.table import Table
 from unnoise.data.table_cells import Cells, as_arrow, as_frame, cells_of, write_cells
-from unnoise.data.table_gaps import keep
+from unnoise.data.table_gaps import in_each_row, keep
 from unnoise.data.table_parts import joined_states
 from unnoise.denoiser import Denoiser
 from unnoise.processes import Process
@@ -190,9 +190,13 @@ class Conditional(Format):
         """All columns of a table; of none is it said where in the states it stands, for what is told is not drawn."""
         if self.whole is None:
             return self.data.rule_columns()
-        return {name: replace(column, place=None, leaf=None) for name, column in self.whole.rule_columns().items()}
+        told = set(self.told.names)
+        return {
+            name: replace(column, place=None, leaf=None, told=name in told)
+            for name, column in self.whole.rule_columns().items()
+        }
 
-    def rule_values(self, x: AnyState, names: list[str], given: Mapping[str, str]) -> dict[str, np.ndarray]:
+    def rule_values(self, x: AnyState, names: list[str], given: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Missing where nothing was told."""
         whole, states = self.as_written(x)
         values = whole.rule_values(states, names, given)  # type: ignore[arg-type]
@@ -208,13 +212,13 @@ class Conditional(Format):
         """Of what is modelled; what is told is `told.given`."""
         return self.data.given(assignments) if assignments else {}
 
-    def write_given(self, x: AnyState, assignments: dict[str, str], path: Path) -> None:
+    def write_given(self, x: AnyState, assignments: dict[str, Any], path: Path) -> None:
         if self.whole is None:
             self.data.write_told(x[DATA], self.told.decode(x[TOLD]), path)  # type: ignore[arg-type]
             return
         cells = self.cells(x)
         for name, text in assignments.items():
-            keep(self.whole, cells, name, [str(text)] * len(cells[name]))
+            keep(self.whole, cells, name, in_each_row(text, len(cells[name])))
         write_cells(self.whole, cells, path)
 
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:

@@ -167,8 +167,8 @@ def drawn(
     if steering.where is None:
         return _weighed(denoiser, format, n, steering, sampler, **options)
     draw_some = partial(_weighed, steering=steering, sampler=sampler)
-    plain = not steering.any and steering.guide is None
-    return satisfying(draw_some, denoiser, format, n, steering.where, steering.attempts, plain, **options)
+    plain, shown = not steering.any and steering.guide is None, steering.reward is not None
+    return satisfying(draw_some, denoiser, format, n, steering.where, steering.attempts, plain, shown, **options)
 
 
 def _weighed(
@@ -197,6 +197,8 @@ def figures(info: Info) -> dict[str, float | int | str | None]:
         log_z, variance = log_z + share, variance + error**2
         found |= {"acceptance": info.rejection.acceptance, "rows_drawn": info.rejection.drawn + info.rejection.before}
         found |= {"rule_by": info.rejection.way}
+    if info.computed:
+        found["computed"] = ", ".join(info.computed)
     if found:
         found["log_normaliser"] = log_z if isfinite(log_z) else None
         found["log_normaliser_error"] = variance**0.5 if isfinite(variance) else None
@@ -211,6 +213,7 @@ def words(found: dict[str, Any]) -> str:
 
 def _of_rule(found: dict[str, Any]) -> str:
     how = f"by {found['rule_by']}: {found['acceptance']:.3g} of the rows satisfied the rule, {found['rows_drawn']:,} in all"
+    how += f"; computed from others: {found['computed']}" if "computed" in found else ""
     if "particles" in found or found["log_normaliser"] is None:
         return how
     return f"{how}; log of the rule's probability {found['log_normaliser']:.4g} ± {found['log_normaliser_error']:.2g}"

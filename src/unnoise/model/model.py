@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from unnoise.data.base import BadData
+from unnoise.data.table_cells import as_frame
 from unnoise.evaluation.page import write_report
 from unnoise.guidance.rejection import NothingHeld
 from unnoise.guidance.steering import CutShort, Steering, drawn
@@ -126,6 +127,7 @@ class Model(Estimator):
             wish = Steering(regex, grammar, reward, strength, particles, where=where, attempts=attempts, guide=guide)
             options |= {"device": self.device, "given": known, "progress": self._shows(), "telling": self.run_.telling()}
             x, info = drawn(denoiser, self.format_, n, wish, **options)
+            known = {**known, **(info.computed or {})}
             if info.failure is not None:
                 kept = self._written(x, known, target) if batch_size(x) else None
                 raise CutShort(f"{info.failure}; {batch_size(x)} of {n} samples were drawn before", kept)
@@ -137,7 +139,7 @@ class Model(Estimator):
                 raise NoSurvivors(f"all particles of all {n} samples had weight 0: take more, or ask for less", x)
         return self._written(x, known, target)
 
-    def _written(self, x: Any, known: dict[str, str], target: Path | None) -> Any:
+    def _written(self, x: Any, known: dict[str, Any], target: Path | None) -> Any:
         """Samples as they are returned, or the file that they were written to."""
         if target is None:
             return self._back(x, known)
@@ -237,9 +239,12 @@ class Model(Estimator):
     def _shows(self) -> bool:
         return shows(self.progress)
 
-    def _back(self, x: Tree, known: dict[str, str]) -> Any:
+    def _back(self, x: Tree, known: dict[str, Any]) -> Any:
         if isinstance(self.form_, FileForm):
-            return self.format_.seen(x)
+            if not any(isinstance(cells, list) for cells in known.values()):
+                return self.format_.seen(x)
+            table = plain.exact(self.format_, plain.decode(self.format_, x), known)
+            return as_frame(self.format_.written_format, table)  # type: ignore[arg-type]
         return self.form_.back(plain.exact(self.format_, plain.decode(self.format_, x), known))
 
     def _states(self, data: Any) -> tuple[Tree, list[str]]:

@@ -26,6 +26,7 @@ from unnoise.data.reading import Reading
 from unnoise.data.sequences import Sequences
 from unnoise.data.table import Table
 from unnoise.data.table_files import arrow_library
+from unnoise.data.table_gaps import in_each_row
 from unnoise.shapes import Tree
 
 BLANK = ("nan", "NaT", "<NA>")  # what missing values of Python, NumPy and pandas are called
@@ -180,21 +181,22 @@ def _(format: Sequences, x: Any, plain: Any, mark: str | None) -> Any:
 
 
 @singledispatch
-def exact(format: Format, plain: Any, given: dict[str, str]) -> Any:
+def exact(format: Format, plain: Any, given: dict[str, Any]) -> Any:
     return plain
 
 
 @exact.register
-def _(format: Table, plain: Any, given: dict[str, str]) -> Any:
+def _(format: Table, plain: Any, given: dict[str, Any]) -> Any:
     """A number that is given stands in every row as it was given, as far as the column's type has it."""
     pa = arrow_library()
     for name, text in given.items():
         column = next((column for column in format.columns if column.name == name), None)
-        if column is None or column.scores is None or text in column.blanks:
+        cells = in_each_row(text, plain.num_rows)
+        if column is None or column.scores is None or not {*cells}.isdisjoint(column.blanks):
             continue
         field = plain.schema.field(name)
         try:
-            values = pa.array([text] * plain.num_rows, pa.string()).cast(field.type)
+            values = pa.array(cells, pa.string()).cast(field.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # 39.0 for a whole number: what was drawn is 39
             continue
         plain = plain.set_column(plain.column_names.index(name), field, values)
@@ -202,7 +204,7 @@ def _(format: Table, plain: Any, given: dict[str, str]) -> Any:
 
 
 @exact.register
-def _(format: Conditional, plain: Any, given: dict[str, str]) -> Any:
+def _(format: Conditional, plain: Any, given: dict[str, Any]) -> Any:
     return exact(format.written_format, plain, given)
 
 
