@@ -177,6 +177,10 @@ class Format(ABC):
         """Rows of the data as what is modelled, and what a network is told of them."""
         return x, {}
 
+    def put_back(self, rows: Tree, data: Tree) -> Tree:
+        """The same rows with other data, and what is told of them."""
+        return data
+
     def joined(self, other: Any, names: list[str]) -> "Format | None":
         """The format of such data with the columns of a `Table` among its own, in the order of the names; None: columns
         have no place in it."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from unnoise.data.base import BadData, Bins, Format, Line, Spelling
+from unnoise.data.base import Bins, Format, Line, Spelling
 from unnoise.data.companions import Companions
 from unnoise.data.conditions import COLUMNS, Conditions
 from unnoise.data.reading import Reading
@@ -26,7 +26,7 @@ from unnoise.data.table_gaps import in_each_row, keep
 from unnoise.data.table_parts import joined_states
 from unnoise.denoiser import Denoiser
 from unnoise.processes import Process
-from unnoise.shapes import AnyState, Float, Tree
+from unnoise.shapes import AnyState, Bool, Float, Tree
 
 DATA, TOLD = "data", "told"  # the parts of the states
 
@@ -67,6 +67,9 @@ class Conditional(Format):
 
     def apart(self, x: AnyState) -> tuple[Tree, dict[str, Tensor]]:  # type: ignore[override]
         return x[DATA], self.told.condition(x[TOLD])  # type: ignore[arg-type]
+
+    def put_back(self, rows: AnyState, data: Tree) -> Tree:  # type: ignore[override]
+        return {DATA: data, TOLD: rows[TOLD]}
 
     @cached_property
     def whole(self) -> Table | None:
@@ -221,8 +224,31 @@ class Conditional(Format):
             keep(self.whole, cells, name, in_each_row(text, len(cells[name])))
         write_cells(self.whole, cells, path)
 
+    # gaps are those of the data; conditions are told as they stand in the file
+
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
-        raise BadData(f"{path}: gaps in data with conditions are not filled yet: draw samples, --given what is known")
+        told = self.told.encode(self.data.companions(path), str(path))
+        x, fixed = self.data.gaps(path, mark)
+        return {DATA: x, TOLD: told}, fixed
+
+    def gaps_of_arrow(self, table: Any, mark: str | None = None, where: str = "the table") -> tuple[Tree, Tree]:
+        """Those of a pyarrow.Table."""
+        assert isinstance(self.data, Table)
+        told = self.told.encode(self.data.companions_of(table), where)
+        x, fixed = self.data.gaps_of_arrow(table, mark, where)
+        return {DATA: x, TOLD: told}, fixed
+
+    def write_filled(self, x: AnyState, source: Path, path: Path, mark: str | None = None) -> None:
+        self.data.write_filled(x[DATA], source, path, mark)  # type: ignore[arg-type]
+
+    def blank(self, x: AnyState, fixed: AnyState) -> Bool[Tensor, "rows places"]:
+        return self.data.blank(x[DATA], fixed)  # type: ignore[arg-type]
+
+    def count_gaps(self, fixed: AnyState) -> int:
+        return self.data.count_gaps(fixed)
+
+    def gap_parts(self, labels: dict[str, str], fixed: AnyState) -> dict[str, str]:
+        return self.data.gap_parts(labels, fixed)
 
     # on disk
 

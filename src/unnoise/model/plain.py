@@ -20,7 +20,7 @@ import numpy as np
 
 from unnoise.data.arrays import Array
 from unnoise.data.base import BadData, Format
-from unnoise.data.conditional import Conditional
+from unnoise.data.conditional import DATA, Conditional
 from unnoise.data.images import Images
 from unnoise.data.reading import Reading
 from unnoise.data.sequences import Sequences
@@ -129,7 +129,8 @@ def gaps(format: Format, plain: Any, mark: str | None) -> tuple[Tree, Tree]:
 
 @gaps.register
 def _(format: Conditional, plain: Any, mark: str | None) -> tuple[Tree, Tree]:
-    raise BadData("gaps in data with conditions are not filled yet: draw samples, given what is known")
+    _expect(plain, arrow_library().Table, "a table", format)
+    return format.gaps_of_arrow(plain, mark)
 
 
 @gaps.register
@@ -158,6 +159,11 @@ def _(format: Sequences, plain: Any, mark: str | None) -> tuple[Tree, Tree]:
 @singledispatch
 def filled(format: Format, x: Any, plain: Any, mark: str | None) -> Any:
     raise _others(format)
+
+
+@filled.register
+def _(format: Conditional, x: Any, plain: Any, mark: str | None) -> Any:
+    return filled(format.data, x[DATA], plain, mark)
 
 
 @filled.register

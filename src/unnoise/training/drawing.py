@@ -1,5 +1,6 @@
 """Samples of a trained run: in batches that suit the device there is, given what is known."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, cast
@@ -159,10 +160,11 @@ def fill(
     rounds: int = ROUNDS,
     sampler: Sampler | None = None,
     numbers: Int[Tensor, "rows"] | None = None,
+    told: Mapping[str, Tensor] | None = None,
 ) -> tuple[Tree, Info]:
     """Draw what is not known, given what is; `conditioning` says how.  A row's draw depends on seed, place and row alone;
     without a seed it is fresh, of `info.seed`.  `numbers` stand for the places, and `sampler` for the default method where
-    all that is drawn is masked.
+    all that is drawn is masked; `told` is the network's condition, an entry for each row.
 
     Exactly where a masked leaf has gaps, and where leaves of numbers in a product are known or not as a whole: those stand
     at time 0, and rows that know the same of them are drawn together.  Else in more steps, of `rounds` calls each: by
@@ -199,7 +201,8 @@ def fill(
             mine, which = (map_leaves(lambda v: v[part].to(where), tree) for tree in (x, fixed))
             keys = part if numbers is None else numbers[part]
             start = prior_in_gaps(denoiser, mine, which, NoiseSource(seed, keys.to(where)))
-            begun = {"x": start, "rows": keys}
+            begun: dict[str, Any] = {"x": start, "rows": keys}
+            begun |= {"condition": {name: value[part].to(where) for name, value in told.items()}} if told else {}
             mine = mine if process.leaves else mine.to(start)
             return begun | ({"sampler": _approximate(process, mine, which, pattern, rounds)} if approximate else {})
 
