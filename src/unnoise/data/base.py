@@ -157,6 +157,8 @@ class Format(ABC):
 
     # conditions
 
+    spells_conditions: ClassVar[bool] = False  # whether columns that are told are texts, each told as a sequence
+
     def companions(self, path: Path) -> "Companions":
         """What stands in a file of this format beside what is modelled, row by row: a network may be told it."""
         raise BadData(f"{path}: nothing is known to stand beside data of the kind {self.kind!r}: leave --condition out")

@@ -54,7 +54,7 @@ class Conditional(Format):
         names: list[str] | None = None,
     ) -> tuple["Conditional", Tree]:
         """Data and what stands beside it; `how` says which of that is told."""
-        told, states = Conditions.fit(beside.chosen(how.condition, where), kinds, how.keep, where)
+        told, states = Conditions.fit(beside.chosen(how.condition, where), kinds, how.keep, where, data.spells_conditions)
         return cls(data=data, told=told, names=names or []), {DATA: x, TOLD: states}
 
     # what is modelled, and what is told
