@@ -79,9 +79,10 @@ class Particles(Sampler):
     """`Particles(16)`: each sample is chosen among so many particles.
 
     `target` is the law to draw from (`un.targets`), by default the denoiser that is sampled, which then proposes with plain
-    guidance; with a target, any denoiser of the same process proposes.  `proposal` is the method whose steps are
-    weighed: FirstHitting (the default under masking), Ancestral (elsewhere) or FromGenerator.  Groups are resampled where
-    their weights are worth less than `share` of their particles: 1 resamples in every step, 0 never.
+    guidance; with a target, any denoiser of the same process proposes.  `proposal` is the method whose steps are weighed:
+    FirstHitting (the default under masking), Ancestral (elsewhere), FromGenerator, or any that says the law of its steps;
+    others with one call a step go unweighed, for targets that lead nowhere on the way (`samplers.proposals`).  Groups are
+    resampled where their weights are worth less than `share` of their particles: 1 resamples in every step, 0 never.
 
     A group all of whose particles have weight 0 has no sample, and the run stops there; with `strict=False` it goes on, and
     `info.particles.alive` says of each row that is returned whether it is a sample.
@@ -164,7 +165,8 @@ class ParticleRun:
             said = self._asked(state, proposal.time(state.memory, k))
             state = self._twisted(state, said.log_twist)
             move = proposal.move(said, state.x, state.memory, k, self.wide.noise.at("step", k))
-            state = Particle(move.x, state.memory, state.log_weight + numbers(move.log_weight), state.log_twist)
+            memory = state.memory if move.memory is None else move.memory
+            state = Particle(move.x, memory, state.log_weight + numbers(move.log_weight), state.log_twist)
             if k + 1 < proposal.steps:
                 state = self._resampled(state, k)
                 if not isinstance(proposal, Reveals):

@@ -187,6 +187,12 @@ class Psi(OneStep):
             prediction = RawPosterior(log_theta, prediction.process, prediction.x_t, prediction.t)  # type: ignore[arg-type]
         return PsiLaw(prediction, log_theta, kappa, share, s)
 
+    def no_law(self) -> str | None:
+        return None
+
+    def step_law(self, problem: Problem, tables: list, prediction: Prediction, i: int) -> Categorical:
+        return self.law(tables[i], prediction, problem.clock[i + 1])
+
     def stage(
         self, problem: Problem, tables: list, prediction: Prediction, state: State, i: int, k: int, noise: NoiseSource
     ) -> State:
