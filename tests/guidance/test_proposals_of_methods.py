@@ -163,3 +163,27 @@ def test_what_cannot_propose_is_refused():
     with pytest.raises(TypeError, match="none that end at known times"):
         target = un.targets.geometric(model, other, 2.0)
         un.sample(target, n=2, steps=3, sampler=un.samplers.Particles(2, proposal=un.samplers.Gillespie()))
+
+
+def test_numbers_that_are_given_are_held():
+    """A number and a label that lean on each other, the number held at time 0 and the label rewarded: the law of the label
+    is p(label | number) exp(reward) / Z, and Z is known; 4 standard errors."""
+    process = un.Product(a=un.Gaussian((1,)), b=un.Uniform(2, (1,)))
+    leaves = {
+        "a": un.oracles.GaussianLeaf(torch.tensor([[-1.0], [1.0]]).double(), torch.full((2, 1, 1), 0.5).double()),
+        "b": un.oracles.CategoricalLeaf(torch.tensor([[[0.9, 0.1]], [[0.2, 0.8]]]).double().log()),
+    }
+    model = un.oracles.Components(process, torch.tensor([0.5, 0.5]), leaves)
+    n, given = 1500, 0.4
+    mixed = torch.tensor([-((given + 1) ** 2), -((given - 1) ** 2)]).double().softmax(0)  # of the components, by the number
+    second = float(mixed @ torch.tensor([0.1, 0.8]).double())
+    target = un.targets.rewarded(model, lambda x: 1.5 * x["b"][:, 0].double())
+    x = {"a": torch.full((n, 1), given).double(), "b": torch.randint(2, (n, 1), generator=torch.Generator().manual_seed(0))}
+    sampler = un.samplers.Particles(8).holding(["a"])
+    y, info = un.sample(target, x=x, steps=12, seed=0, dtype=torch.float64, sampler=sampler)
+    found, error = info.particles.estimate()
+    e = torch.tensor(1.5).double().exp().item()
+    assert abs(found - log(1 - second + second * e)) < 4 * error < 0.1 and torch.equal(y["a"], x["a"])
+    wanted = second * e / (1 - second + second * e)
+    assert abs(float(y["b"].double().mean()) - wanted) < 4 * (wanted * (1 - wanted) / n) ** 0.5 + 0.01
+    assert abs(wanted - second) > 0.1

@@ -122,6 +122,16 @@ def test_what_is_no_rule_of_this_run_is_said_first(here, capsys):
     assert "attempts = -1" in told("--where", "age > 3", "--attempts", -1)
 
 
+def test_given_numbers_go_with_particles(here, capsys):
+    """A number is held at time 0 while particles move the rest by a reward; every row has it."""
+    (here / "rewards_of_rows.py").write_text("def pay(rows):\n    return (rows.bonus > 15).astype(float)\n")
+    words = ("-n", 30, "--given", "age=40", "--given", "sex=F", "--reward", "rewards_of_rows:pay", "--strength", 3)
+    told = json.loads(command(capsys, "sample", "run", *words, "--particles", 4, *FAST, "--out", "held.csv", "--json"))
+    rows = rows_of("held.csv")
+    assert len(rows) == 30 and {(row["age"], row["sex"]) for row in rows} == {("40", "F")} and told["particles"] == 4
+    assert sum(float(row["bonus"]) > 15 for row in rows) > 20
+
+
 def test_an_equality_between_numbers_holds_in_every_row(here, capsys):
     """To the last digit, by a column that is computed; the others have the law that they have without the rule, where no
     wage is missing: the shares of jobs and the mean wage of 600 rows to 4 standard errors."""

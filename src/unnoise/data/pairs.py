@@ -36,7 +36,7 @@ class Pairs(Sequences):
     """What was understood of the texts that are modelled; `column` is theirs, and `source` that of what is told."""
 
     kind = "pairs"
-    suffixes = ()
+    suffixes = ()  # type: ignore[assignment]
     options = {"--length": "sequences", "--noise": "sequences", "--condition": "tables", "--encoding": "tables"}
 
     source: str = ""

@@ -52,7 +52,7 @@ from unnoise.samplers.reveal import FirstHitting, levels, masking_of, reveal_log
 from unnoise.samplers.state import Memory, State
 from unnoise.samplers.weighed import Said
 from unnoise.shapes import Clock, Float, Int, Tree
-from unnoise.tree import batch_size
+from unnoise.tree import batch_size, first_leaf
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,7 @@ class Proposal(ABC):
         self.problem, self.exponents, self.known = problem, exponents, known
         self.rest = 1 - sum(exponents)
         self.rest = 0.0 if abs(self.rest) < 1e-12 else self.rest
+        self.held: tuple[str, ...] = ()  # leaves of a product that stand at time 0
 
     def init(self, x: Tree) -> Memory | None:
         """What is remembered of the rows before the first step."""
@@ -130,8 +131,11 @@ class GridSteps(Proposal):
     def steps(self) -> int:
         return self.problem.steps
 
-    def time(self, memory: Any, k: int) -> Clock:
-        return self.problem.clock[k]
+    def time(self, memory: Any, k: int) -> Any:
+        now = self.problem.clock[k]
+        if not self.held:
+            return now
+        return {name: torch.zeros_like(now) if name in self.held else now for name in self.problem.process.leaves}
 
     def move(self, said: Said, x: Tree, memory: Any, k: int, noise: NoiseSource) -> Move:
         process, s, known = self.problem.process, float(self.problem.times[k + 1]), self.known
@@ -162,12 +166,36 @@ class GridSteps(Proposal):
         """Of the state before step k under the forward process."""
 
 
+class Standing(Law):
+    """Of what is held: where it is, and no part of any weight."""
+
+    def __init__(self, x: Tree):
+        self.x = x
+
+    def log_prob(self, x: Any) -> Float[Tensor, "batch"]:
+        return torch.zeros(batch_size(self.x), dtype=torch.float64, device=first_leaf(self.x).device)
+
+    def kl(self, other: Law) -> Float[Tensor, "batch"]:
+        return self.log_prob(self.x)
+
+    def draw(self, noise: NoiseSource) -> Tree:
+        return self.x
+
+
 class KernelSteps(GridSteps):
     def law(self, prediction: Prediction, k: int) -> Law:
-        return prediction.step(self.problem.clock[k + 1])
+        s = self.problem.clock[k + 1]
+        if not self.held:
+            return prediction.step(s)
+        leaves: dict[str, Any] = prediction.by_leaf().leaves  # type: ignore[attr-defined]
+        return Joint({name: Standing(leaf.x_t) if name in self.held else leaf.step(s) for name, leaf in leaves.items()})
 
-    def back(self, y: Tree, k: int) -> Law:
-        return self.problem.process.transition(y, self.problem.clock[k + 1], self.problem.clock[k])
+    def back(self, y: Any, k: int) -> Law:
+        process, s, t = self.problem.process, self.problem.clock[k + 1], self.problem.clock[k]
+        if not self.held:
+            return process.transition(y, s, t)
+        leaves = process.leaves.items()
+        return Joint({n: Standing(y[n]) if n in self.held else leaf.transition(y[n], s, t) for n, leaf in leaves})
 
 
 class GeneratorSteps(GridSteps):

@@ -32,7 +32,7 @@ share is drawn anew in every step, however short: no order.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from math import isfinite
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -172,7 +172,7 @@ class Psi(OneStep):
 
     def tables(self, problem: Problem) -> list[tuple[Tensor, bool, bool]]:
         """kappa of every step, whether it is a share of [0, 1], and whether it is 1."""
-        kappa = self.kappas(on_host(problem.process), problem.times)  # type: ignore[type-var]
+        kappa = self.kappas(on_host(cast(FiniteProcess, problem.process)), problem.times)
         flat = kappa.reshape(len(kappa), -1)
         share, whole = (what.all(1).tolist() for what in ((flat >= 0) & (flat <= 1), flat == 1))
         return list(zip(kappa.to(problem.device), share, whole, strict=True))
@@ -222,7 +222,7 @@ class PsiLaw(Categorical):
             return Categorical.normalised(self.log_probs).draw(noise.at("both"))
         shape = tuple(self.x.shape[1:])
         whether = noise.at("whether").uniform(shape) < self.kappa
-        back = self.prediction.step(self.s).draw(noise.at("back"))
+        back = cast(Tensor, self.prediction.step(self.s).draw(noise.at("back")))
         u = noise.at("token").uniform(shape).flatten()
         clean = Tokens().draw(self.log_theta.flatten(0, -2), u).reshape(self.x.shape)
         return torch.where(whether, back, self.process.marginal(clean, self.s).draw(noise.at("noise")))

@@ -127,7 +127,7 @@ def _holding(sampler: Sampler, denoiser: AnyDenoiser, known: list[str]) -> Sampl
     numbers = [name for name in known if not leaves[name].absorbing]
     if not numbers:
         return sampler
-    if isinstance(sampler, Leaves | OneByOne):
+    if isinstance(sampler, Leaves | OneByOne | Particles):
         return sampler.holding(numbers)
     if not isinstance(sampler, OneStep):
         named = ", ".join(numbers)
