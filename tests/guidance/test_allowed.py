@@ -8,7 +8,8 @@ import pytest
 
 from unnoise.data.base import BadData
 from unnoise.data.table import Table
-from unnoise.guidance.allowed import allowed, check_equalities, check_given
+from unnoise.guidance.allowed import allowed, check_given
+from unnoise.guidance.equalities import solved
 from unnoise.guidance.rules import ColumnRule
 
 SCORES = np.linspace(-4.5, 4.5, 4001)
@@ -109,9 +110,25 @@ def test_what_is_given_must_satisfy_it(table):
         check_given(rule, {"age": "60", "sex": "M"})
 
 
-def test_an_equality_of_numbers_without_a_grid_is_refused(table):
-    with pytest.raises(BadData, match="'length' is written to the last digit, so that this equality has no probability"):
-        check_equalities(ColumnRule("sex == 'F' and length * 2 == age", table), {})
-    for rule in ("age == wage", "length * 2 == age or age > 30", "length < age", "not length == age"):
-        check_equalities(ColumnRule(rule, table), {})
-    check_equalities(ColumnRule("length * 2 == age", table), {"length": "20"})
+def choice(rule, table, **given):
+    return [(one.name, one.factor) for one in solved(ColumnRule(rule, table), given)]
+
+
+def test_the_column_that_an_equality_computes(table):
+    """One that stands alone, or the first; not one that is given, or stands elsewhere, or has too coarse a grid."""
+    assert choice("sex == 'F' and length * 2 == age", table) == [("length", 2.0)]
+    assert choice("age == wage", table) == [("wage", -1.0)]  # whole numbers need not be cents
+    assert choice("wage == age + 1", table) == [("wage", 1.0)]
+    assert choice("wage == age * length", table, length="2") == [("wage", 1.0)]
+    assert choice("length == age * wage", table) == [("length", 1.0)]
+    for rule in ("length * 2 == age or age > 30", "length < age", "not length == age", "age == 30"):
+        assert choice(rule, table) == []
+    for rule, given, why in (
+        ("length == age and length > 2 and age > 3", {}, "'age' is also in another part of the rule; 'length' is also"),
+        ("length * length == age", {}, "'length' is not linear"),
+        ("length == age and age > 3", {"length": "20"}, "'length' is given"),
+        ("age == wage / 3", {"wage": "2.5"}, "'age' is written with 0 decimals, on which the result need not lie"),
+    ):
+        with pytest.raises(BadData, match="none can be") as found:
+            choice(rule, table, **given)
+        assert why.split()[0] in str(found.value), found.value

@@ -9,7 +9,7 @@ import torch
 import unnoise as un
 from unnoise.cli import main
 from unnoise.data import Reading, read
-from unnoise.guidance.steering import Steering, drawn, named
+from unnoise.guidance.steering import CutShort, Steering, drawn, named
 from unnoise.training import Run, Trainer
 from unnoise.training.recipes import recipe
 
@@ -36,6 +36,9 @@ def folder(tmp_path_factory):
         "def many(texts):\n    return [float(t.count('a')) for t in texts]\n"
         "def blank(texts):\n    return [float('nan')] * len(texts)\n"
         "def stops(texts):\n    raise KeyError('no')\n"
+        "calls = 0\n"
+        "def later(texts):\n    global calls\n    calls += 1\n"
+        "    return [float('nan') if calls > 10 else float(t.count('a')) for t in texts]\n"
     )
     return folder
 
@@ -113,6 +116,24 @@ def test_uniform_noise_is_weighed_at_the_end(here, capsys):
     assert f"wrote {len(texts)} samples" in told and f"of {20 - len(texts)} more all particles had weight 0" in told
 
 
+def test_what_was_drawn_before_a_reward_fails_is_kept(here, capsys):
+    """A batch asks 7 times, so the eleventh answer falls into the second: the samples of the first are those of any run."""
+    import my_rewards
+
+    out, words = here / "kept.txt", ("sample", "run", "-n", 9, "--batch", 3, "--particles", 2, "--reward")
+    command(capsys, *words, "my_rewards:many", "--out", out)
+    whole = out.read_text().splitlines()
+    my_rewards.calls = 0
+    told = json.loads(command(capsys, *words, "my_rewards:later", "--out", out, "--json", status=1))
+    assert out.read_text().splitlines() == whole[:3] and told["n"] == 3 and told["acceptance"] == 1
+    assert told["stopped"].startswith("the reward of row 0 is nan")
+    my_rewards.calls = 0
+    shown = command(capsys, *words, "my_rewards:later", "--out", out, status=1)
+    assert "wrote 3 samples" in shown and "then it stopped: the reward of row 0 is nan" in shown
+    my_rewards.calls = 10
+    assert "nan" in command(capsys, *words, "my_rewards:later", "--out", out, status=2)
+
+
 def test_what_cannot_be_is_said(here, capsys):
     def told(*words):
         return command(capsys, "sample", "run", "-n", 3, *words, status=2)
@@ -138,5 +159,16 @@ def test_a_model_in_memory():
     model = un.fit((WORDS * 20).split(), steps=2, preset="tiny", progress=False)
     texts = model.sample(10, regex="b.*z.*", particles=4, seed=0)
     assert len(texts) == 10 and all(re.fullmatch("b.*z.*", text) for text in texts)
+    calls = []
+
+    def stops(texts):
+        calls.append(1)
+        if len(calls) > 10:
+            raise KeyError("no")
+        return [0.0] * len(texts)
+
+    with pytest.raises(CutShort, match="KeyError: 'no'; 3 of 9 samples were drawn before") as stopped:
+        model.sample(9, reward=stops, particles=2, seed=0, batch=3)
+    assert len(stopped.value.samples) == 3
     texts = model.sample(20, reward=lambda texts: [-len(text) for text in texts], strength=5.0, particles=8, seed=0)
     assert sum(map(len, texts)) < 0.7 * sum(map(len, model.sample(20, seed=0)))

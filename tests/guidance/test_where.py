@@ -3,6 +3,7 @@
 import csv
 import json
 import random
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -121,6 +122,41 @@ def test_what_is_no_rule_of_this_run_is_said_first(here, capsys):
     assert "attempts = -1" in told("--where", "age > 3", "--attempts", -1)
 
 
+def test_given_numbers_go_with_particles(here, capsys):
+    """A number is held at time 0 while particles move the rest by a reward; every row has it."""
+    (here / "rewards_of_rows.py").write_text("def pay(rows):\n    return (rows.bonus > 15).astype(float)\n")
+    words = ("-n", 30, "--given", "age=40", "--given", "sex=F", "--reward", "rewards_of_rows:pay", "--strength", 3)
+    told = json.loads(command(capsys, "sample", "run", *words, "--particles", 4, *FAST, "--out", "held.csv", "--json"))
+    rows = rows_of("held.csv")
+    assert len(rows) == 30 and {(row["age"], row["sex"]) for row in rows} == {("40", "F")} and told["particles"] == 4
+    assert sum(float(row["bonus"]) > 15 for row in rows) > 20
+
+
+def test_an_equality_between_numbers_holds_in_every_row(here, capsys):
+    """To the last digit, by a column that is computed; the others have the law that they have without the rule, where no
+    wage is missing: the shares of jobs and the mean wage of 600 rows to 4 standard errors."""
+    out, rule = here / "equal.csv", "total == wage + bonus"
+    told = json.loads(command(capsys, "sample", "run", "-n", 600, "--where", rule, *FAST, "--out", out, "--json"))
+    rows = rows_of(out)
+    assert told["computed"] == "total" and told["acceptance"] > 0.6 and len(rows) == 600
+    assert all(Decimal(row["total"]) == Decimal(row["wage"]) + Decimal(row["bonus"]) for row in rows)
+    command(capsys, "sample", "run", "-n", 600, "--where", "wage is not missing", *FAST, "--seed", 1, "--out", out)
+    plain = rows_of(out)
+    assert sum(Decimal(row["total"]) == Decimal(row["wage"]) + Decimal(row["bonus"]) for row in plain) < 20
+    for of in (lambda row: float(row["wage"]), lambda row: row["job"] == "nurse", lambda row: float(row["bonus"])):
+        one, other = (np.array([of(row) for row in own], dtype=float) for own in (rows, plain))
+        assert abs(one.mean() - other.mean()) < 4 * ((one.var() + other.var()) / 600) ** 0.5
+    rule = "wage == total - bonus and total > 60 and sex == 'F'"
+    shown = command(capsys, "sample", "run", "-n", 20, "--where", rule, "--given", "bonus=12.5", *FAST, "--out", out)
+    rows = rows_of(out)
+    assert "computed from others: wage" in shown and {row["bonus"] for row in rows} == {"12.5"}
+    assert all(Decimal(row["wage"]) == Decimal(row["total"]) - Decimal("12.5") for row in rows)
+    assert all(float(row["total"]) > 60 and row["sex"] == "F" for row in rows)
+    rule = "total == wage + bonus and total > 60 and wage > 1 and bonus > 1"
+    said = command(capsys, "sample", "run", "-n", 5, "--where", rule, status=2)
+    assert "'total' is also in another part of the rule" in said and "^^^^^" in said
+
+
 def test_a_model_in_memory():
     pandas = pytest.importorskip("pandas")
     g = np.random.default_rng(0)
@@ -129,6 +165,10 @@ def test_a_model_in_memory():
     rows = model.sample(20, where="30 <= age < 50 and job == 'nurse'", seed=0, steps=6)
     assert len(rows) == 20 and rows.age.between(30, 49).all() and set(rows.job) == {"nurse"}
     assert model.sample(3, where="30 <= age < 50 and job == 'nurse'", seed=0, steps=6).equals(rows[:3])
+    frame["half"] = frame.age / 3
+    model = un.fit(frame, steps=2, preset="tiny", progress=False)
+    rows = model.sample(20, where="3 * half == age", seed=0, steps=6)
+    assert np.allclose(rows.half * 3, rows.age, rtol=1e-12) and rows.half.dtype == frame.half.dtype
     with pytest.raises(ValueError, match=r"^where: there is no column 'jobs': did you mean 'job'"):
         model.sample(3, where="jobs == 'nurse'")
     with pytest.raises(NothingHeld, match="none of 100 rows"):

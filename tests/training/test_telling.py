@@ -4,6 +4,7 @@ import csv
 import json
 import random
 from math import log
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -87,6 +88,25 @@ def test_samples_have_the_law_given_the_condition(here, capsys):
     assert share(women, "job", "nurse") == pytest.approx(SHARE["F"], abs=0.15)
 
 
+def test_gaps_are_filled_given_what_is_told(here, capsys):
+    """To 0.1, as samples are; the file's other cells stay."""
+    lines = [("F", "", "day"), ("M", "", "night"), ("F", "cook", "")] * 300
+    Path("gaps.csv").write_text("sex,job,shift\n" + "".join(",".join(line) + "\n" for line in lines))
+    told = json.loads(command(capsys, "infill", "run", "gaps.csv", "--out", "full.csv", *FAST, "--json"))
+    assert told["filled"] == 900 and told["conditioning"] == "exact" and set(told["parts"]) == {"job", "shift"}
+    with open("full.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["sex"] for row in rows] == [line[0] for line in lines] and {row["job"] for row in rows[2::3]} == {"cook"}
+    assert share(rows[0::3], "job", "nurse") == pytest.approx(SHARE["F"], abs=0.1)
+    assert share(rows[1::3], "job", "nurse") == pytest.approx(SHARE["M"], abs=0.1)
+    Path("gaps.csv").write_text("job,shift\n,day\n")
+    said = command(capsys, "infill", "run", "gaps.csv", "--out", "full.csv", status=2)
+    assert "lacks 'sex', a condition of the model" in said
+    Path("gaps.csv").write_text("sex,job,shift\n,,day\n")
+    said = command(capsys, "infill", "run", "gaps.csv", "--out", "full.csv", status=2)
+    assert "sex" in said
+
+
 def test_guidance_goes_beyond_what_is_given(here, capsys):
     """p(x | y)^g p(x)^(1 - g) by particles; plain guidance of one column is the same."""
     law = {value: (given**3 * whole**-2) for value, given, whole in (("nurse", 0.8, 0.5), ("cook", 0.2, 0.5))}
@@ -147,8 +167,11 @@ def test_a_model_in_memory(folder):
     assert np.isfinite(model.bound(frame.head(4))).all()
     with pytest.raises(ValueError, match="given conditions the bound is told"):
         model.likelihood(frame.head(2))
-    with pytest.raises(BadData, match="gaps in data with conditions"):
-        model.infill(frame.head(2))
+    gaps = frame.head(6).copy()
+    gaps.loc[[1, 4], "job"] = None
+    full = model.infill(gaps, seed=0)
+    assert full.drop(index=[1, 4]).equals(frame.head(6).drop(index=[1, 4])) and set(full.job) <= {"nurse", "cook"}
+    assert full[["sex", "shift"]].equals(frame.head(6)[["sex", "shift"]])
     with pytest.raises(BadData, match="names columns of a table"):
         un.fit(np.zeros((9, 2)), steps=2, condition=("a",))
 

@@ -142,10 +142,12 @@ class Sample(Extended):
         clock.mark("draw")
         wrote = batch_size(x)
         if wrote:
-            format.write_given(x, given, out) if given else format.write(x, out)
+            known = {**given, **(info.computed or {})}
+            format.write_given(x, known, out) if known else format.write(x, out)
         clock.mark("write")
         result = {"out": str(out), "n": wrote, "calls": info.calls, "rows": info.rows}
         result |= {"batch": info.batch, "way": info.way, "seconds": clock.parts}
+        result |= {} if info.failure is None else {"stopped": info.failure}
         result |= steering.figures(info)
         if self.prompt is not None and not self.json:
             print(text_format(format).texts(x[:1])[0])
@@ -181,6 +183,8 @@ class Sample(Extended):
 
     def _why(self, result: dict[str, Any]) -> str:
         """Why there are fewer."""
+        if "stopped" in result:
+            return f"then it stopped: {result['stopped']}"
         lost = self.n - result["n"]
         if "rows_drawn" in result:
             return f"{lost} more were not found in {result['rows_drawn']:,} rows: allow more --attempts, or ask for less"

@@ -157,6 +157,8 @@ class Format(ABC):
 
     # conditions
 
+    spells_conditions: ClassVar[bool] = False  # whether columns that are told are texts, each told as a sequence
+
     def companions(self, path: Path) -> "Companions":
         """What stands in a file of this format beside what is modelled, row by row: a network may be told it."""
         raise BadData(f"{path}: nothing is known to stand beside data of the kind {self.kind!r}: leave --condition out")
@@ -176,6 +178,10 @@ class Format(ABC):
     def apart(self, x: Tree) -> tuple[Tree, dict[str, Tensor]]:
         """Rows of the data as what is modelled, and what a network is told of them."""
         return x, {}
+
+    def put_back(self, rows: Tree, data: Tree) -> Tree:
+        """The same rows with other data, and what is told of them."""
+        return data
 
     def joined(self, other: Any, names: list[str]) -> "Format | None":
         """The format of such data with the columns of a `Table` among its own, in the order of the names; None: columns
@@ -231,7 +237,7 @@ class Format(ABC):
             f"--where speaks of the columns of a table, and this run's data is of the kind {self.kind!r}: leave it out"
         )
 
-    def rule_values(self, x: AnyState, names: list[str], given: Mapping[str, str]) -> dict[str, np.ndarray]:
+    def rule_values(self, x: AnyState, names: list[str], given: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """These columns of states, as they are written and as rules read them: `given` values as they were given."""
         raise BadData(f"{type(self).__name__} does not say what it writes of single columns: it needs rule_values")
 
@@ -244,8 +250,8 @@ class Format(ABC):
             f"into a file with gaps, for unnoise infill; or write given(assignments) of {type(self).__name__}"
         )
 
-    def write_given(self, x: AnyState, assignments: dict[str, str], path: Path) -> None:
-        """States that were drawn given values by name, as a file."""
+    def write_given(self, x: AnyState, assignments: dict[str, Any], path: Path) -> None:
+        """States that were drawn given values by name, as a file: a text for all rows, or a list of them, row by row."""
         self.write(x, path)
 
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from unnoise.data.base import BadData, Bins, Format, Line, Spelling
+from unnoise.data.base import Bins, Format, Line, Spelling
 from unnoise.data.companions import Companions
 from unnoise.data.conditions import COLUMNS, Conditions
 from unnoise.data.reading import Reading
@@ -22,11 +22,11 @@ from unnoise.data.registry import format_named, register_format
 from unnoise.data.rule_columns import RuleColumn
 from unnoise.data.table import Table
 from unnoise.data.table_cells import Cells, as_arrow, as_frame, cells_of, write_cells
-from unnoise.data.table_gaps import keep
+from unnoise.data.table_gaps import in_each_row, keep
 from unnoise.data.table_parts import joined_states
 from unnoise.denoiser import Denoiser
 from unnoise.processes import Process
-from unnoise.shapes import AnyState, Float, Tree
+from unnoise.shapes import AnyState, Bool, Float, Tree
 
 DATA, TOLD = "data", "told"  # the parts of the states
 
@@ -54,7 +54,7 @@ class Conditional(Format):
         names: list[str] | None = None,
     ) -> tuple["Conditional", Tree]:
         """Data and what stands beside it; `how` says which of that is told."""
-        told, states = Conditions.fit(beside.chosen(how.condition, where), kinds, how.keep, where)
+        told, states = Conditions.fit(beside.chosen(how.condition, where), kinds, how.keep, where, data.spells_conditions)
         return cls(data=data, told=told, names=names or []), {DATA: x, TOLD: states}
 
     # what is modelled, and what is told
@@ -67,6 +67,9 @@ class Conditional(Format):
 
     def apart(self, x: AnyState) -> tuple[Tree, dict[str, Tensor]]:  # type: ignore[override]
         return x[DATA], self.told.condition(x[TOLD])  # type: ignore[arg-type]
+
+    def put_back(self, rows: AnyState, data: Tree) -> Tree:  # type: ignore[override]
+        return {DATA: data, TOLD: rows[TOLD]}
 
     @cached_property
     def whole(self) -> Table | None:
@@ -190,9 +193,13 @@ class Conditional(Format):
         """All columns of a table; of none is it said where in the states it stands, for what is told is not drawn."""
         if self.whole is None:
             return self.data.rule_columns()
-        return {name: replace(column, place=None, leaf=None) for name, column in self.whole.rule_columns().items()}
+        told = set(self.told.names)
+        return {
+            name: replace(column, place=None, leaf=None, told=name in told)
+            for name, column in self.whole.rule_columns().items()
+        }
 
-    def rule_values(self, x: AnyState, names: list[str], given: Mapping[str, str]) -> dict[str, np.ndarray]:
+    def rule_values(self, x: AnyState, names: list[str], given: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Missing where nothing was told."""
         whole, states = self.as_written(x)
         values = whole.rule_values(states, names, given)  # type: ignore[arg-type]
@@ -208,17 +215,40 @@ class Conditional(Format):
         """Of what is modelled; what is told is `told.given`."""
         return self.data.given(assignments) if assignments else {}
 
-    def write_given(self, x: AnyState, assignments: dict[str, str], path: Path) -> None:
+    def write_given(self, x: AnyState, assignments: dict[str, Any], path: Path) -> None:
         if self.whole is None:
             self.data.write_told(x[DATA], self.told.decode(x[TOLD]), path)  # type: ignore[arg-type]
             return
         cells = self.cells(x)
         for name, text in assignments.items():
-            keep(self.whole, cells, name, [str(text)] * len(cells[name]))
+            keep(self.whole, cells, name, in_each_row(text, len(cells[name])))
         write_cells(self.whole, cells, path)
 
+    # gaps are those of the data; conditions are told as they stand in the file
+
     def gaps(self, path: Path, mark: str | None = None) -> tuple[Tree, Tree]:
-        raise BadData(f"{path}: gaps in data with conditions are not filled yet: draw samples, --given what is known")
+        told = self.told.encode(self.data.companions(path), str(path))
+        x, fixed = self.data.gaps(path, mark)
+        return {DATA: x, TOLD: told}, fixed
+
+    def gaps_of_arrow(self, table: Any, mark: str | None = None, where: str = "the table") -> tuple[Tree, Tree]:
+        """Those of a pyarrow.Table."""
+        assert isinstance(self.data, Table)
+        told = self.told.encode(self.data.companions_of(table), where)
+        x, fixed = self.data.gaps_of_arrow(table, mark, where)
+        return {DATA: x, TOLD: told}, fixed
+
+    def write_filled(self, x: AnyState, source: Path, path: Path, mark: str | None = None) -> None:
+        self.data.write_filled(x[DATA], source, path, mark)  # type: ignore[arg-type]
+
+    def blank(self, x: AnyState, fixed: AnyState) -> Bool[Tensor, "rows places"]:
+        return self.data.blank(x[DATA], fixed)  # type: ignore[arg-type]
+
+    def count_gaps(self, fixed: AnyState) -> int:
+        return self.data.count_gaps(fixed)
+
+    def gap_parts(self, labels: dict[str, str], fixed: AnyState) -> dict[str, str]:
+        return self.data.gap_parts(labels, fixed)
 
     # on disk
 

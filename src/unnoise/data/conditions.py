@@ -1,15 +1,17 @@
 """What was understood of conditions: columns as those of a table, and arrays.
 
-Their states are a tree, {"columns": the states of a table, "array name": ...}.  A network gets of them, by name,
+Their states are a tree, {"columns": the states of a table, "array name": ..., "text name": ...}.  A network gets of them, by
+name,
 
     a category       its number, a missing value having one of its own; -1 for nothing
     a number         its score; NaN for nothing, and where the value is missing or an atom, which a second entry then says
     several columns  that are one point, such as a latitude and a longitude: the point
     an array         its numbers, centred and scaled
+    a text           its symbols, in order, filled up with the one that ends it; -1 for nothing
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,8 +22,10 @@ from unnoise.conditions import RESERVED
 from unnoise.data.arrays import Array
 from unnoise.data.base import BadData, Line
 from unnoise.data.companions import Companions
+from unnoise.data.sequences import Sequences
 from unnoise.data.table import Table
 from unnoise.data.table_cells import CATEGORIES
+from unnoise.data.table_files import arrow_library
 from unnoise.shapes import Bool, Float, Tree
 from unnoise.tree import map_leaves
 
@@ -34,6 +38,7 @@ LABELS, ROWS_EACH = 256, 8  # whole numbers are labels if there are at most so m
 class Conditions:
     table: Table | None
     arrays: dict[str, Array] = field(default_factory=dict)
+    texts: dict[str, Sequences] = field(default_factory=dict)
 
     @classmethod
     def fit(
@@ -42,9 +47,15 @@ class Conditions:
         overrides: Mapping[str, Any] | None = None,
         keep: Sequence[str] = (),
         where: str = "the data",
+        spelt: bool = False,
     ) -> tuple["Conditions", dict[str, Tree]]:
-        """What was understood of all that stands there, and its states."""
+        """What was understood of all that stands there, and its states; `spelt`: columns are texts, told as sequences."""
         arrays, states, table = dict[str, Array](), dict[str, Tree](), None
+        if spelt:
+            texts = dict[str, Sequences]()
+            for name in beside.names:
+                texts[name], states[f"text {name}"] = Sequences.of_texts(_texts(beside, name), where=f"{where}: {name}")
+            return cls(None, {}, texts), states
         if beside.table is not None:
             names = beside.table.column_names
             wishes = {name: wish for name, wish in (overrides or {}).items() if name in names}
@@ -71,18 +82,27 @@ class Conditions:
         if lost:
             raise BadData(f"{where}: lacks {lost[0]!r}, a condition of the model: it needs {self.names}")
         own = beside.chosen(self.names, where)
+        texts = {f"text {name}": self._spelt(name, _texts(own, name), where) for name in self.texts}
         states = {} if self.table is None else {COLUMNS: self.table.encode_arrow(own.table, unseen, where)}
         arrays = {f"array {name}": array.encode_array(own.arrays[name], where) for name, array in self.arrays.items()}
-        return {**states, **arrays}
+        return {**states, **arrays, **texts}
+
+    def _spelt(self, name: str, texts: list[str], where: str) -> Tensor:
+        """The states of texts; none is longer than those that were trained on."""
+        own = self.texts[name]
+        if long := [text for text in texts if len(own.split(text, where)) > own.length]:
+            raise BadData(f"{where}: {name} {long[0][:40]!r} is longer than the {own.length} symbols of the model: cut it")
+        return own.encode_texts(texts, f"{where}: {name}")
 
     @property
     def names(self) -> list[str]:
         """As people know them: columns and arrays."""
-        return [*([] if self.table is None else (column.name for column in self.table.columns)), *self.arrays]
+        return [*([] if self.table is None else (column.name for column in self.table.columns)), *self.arrays, *self.texts]
 
     def lines(self) -> list[Line]:
         own = [] if self.table is None else self.table.lines()
         own += [line for array in self.arrays.values() for line in array.lines()[:1]]
+        own += [replace(text.lines()[0], part=name) for name, text in self.texts.items()]
         return [Line(line.part, line.kind, line.values, "told, not modelled") for line in own]
 
     # what a network is told
@@ -98,6 +118,7 @@ class Conditions:
             for i, column in enumerate(self.table.coordinates):
                 found.append((f"kind of {column.name}" if column.name in numbers else column.name, "category", i))
         found += [(name, "array", f"array {name}") for name in self.arrays]
+        found += [(name, "text", f"text {name}") for name in self.texts]
         named: dict[str, tuple[str, Any]] = {}
         for name, kind, key in found:
             while name in named or name in RESERVED:
@@ -117,7 +138,10 @@ class Conditions:
             if kind == "array":
                 array = self.arrays[key.removeprefix("array ")]
                 shape = list(array.state_shape)
-            told.append({"name": name, "size": size, "shape": shape})
+            if kind == "text":
+                text = self.texts[key.removeprefix("text ")]
+                size, shape = len(text.alphabet), [text.length]
+            told.append({"name": name, "size": size, "shape": shape} | ({"sequence": True} if kind == "text" else {}))
         return told
 
     def together(self) -> list[list[str]]:
@@ -141,6 +165,8 @@ class Conditions:
         for name, (kind, key) in self._heard.items():
             if kind == "array":
                 told[name] = states[key].float()
+            elif kind == "text":
+                told[name] = states[key]
             elif kind == "category":
                 told[name] = states[COLUMNS][CATEGORIES][:, key]
             else:
@@ -184,7 +210,11 @@ class Conditions:
         filled = self.filled(states)
         table = None if self.table is None else self.table.arrow(filled[COLUMNS])
         arrays = {name: array.values(filled[f"array {name}"]) for name, array in self.arrays.items()}
-        return Companions(table, arrays)
+        texts = dict[str, list[str]]()
+        for name, text in self.texts.items():
+            spelt = states[f"text {name}"]
+            texts[name] = text.texts(torch.where(spelt < 0, len(text.alphabet) - 1, spelt))  # nothing is told: an empty one
+        return Companions(arrow_library().table(texts) if texts else table, arrays)
 
     # what is given
 
@@ -198,6 +228,7 @@ class Conditions:
             if self.table.coordinates:
                 own[CATEGORIES] = torch.full((1, len(self.table.coordinates)), -1)
             states[COLUMNS] = own
+        states |= {f"text {name}": torch.full((1, text.length), -1) for name, text in self.texts.items()}
         return states | {
             f"array {name}": torch.full((1, *array.state_shape), NOTHING) for name, array in self.arrays.items()
         }
@@ -207,6 +238,9 @@ class Conditions:
         states = self.nothing()
         if wrong := [name for name in assignments if name in self.arrays]:
             raise BadData(f"given {wrong[0]}=...: is an array of {self.arrays[wrong[0]].shape} numbers, not a single value")
+        for name in self.texts:
+            if name in assignments:
+                states[f"text {name}"] = self._spelt(name, [str(assignments[name])], "given")
         if self.table is None or not assignments:
             return states
         own: Any = states[COLUMNS]
@@ -218,12 +252,18 @@ class Conditions:
 
     def to_json(self) -> dict[str, Any]:
         arrays = {name: array.to_json() for name, array in self.arrays.items()}
-        return {"table": None if self.table is None else self.table.to_json(), "arrays": arrays}
+        texts = {name: text.to_json() for name, text in self.texts.items()}
+        return {"table": None if self.table is None else self.table.to_json(), "arrays": arrays, "texts": texts}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Conditions":
         table = None if data["table"] is None else Table.from_json(data["table"])
-        return cls(table, {name: Array.from_json(array) for name, array in data["arrays"].items()})
+        texts = {name: Sequences.from_json(text) for name, text in data.get("texts", {}).items()}
+        return cls(table, {name: Array.from_json(array) for name, array in data["arrays"].items()}, texts)
+
+
+def _texts(beside: Companions, name: str) -> list[str]:
+    return [text or "" for text in beside.table[name].to_pylist()]
 
 
 def _few(values: Any) -> bool:

@@ -8,6 +8,7 @@ from unnoise.data.conditional import Conditional
 from unnoise.data.files import read_once
 from unnoise.data.folders import files_in
 from unnoise.data.images import Images
+from unnoise.data.pairs import Pairs
 from unnoise.data.reading import Reading, suffix_of
 from unnoise.data.registry import FORMATS, format_named
 from unnoise.data.sequences import Sequences
@@ -17,7 +18,7 @@ from unnoise.data.table_files import overrides
 from unnoise.paths import check_data
 from unnoise.shapes import Tree
 
-__all__ = ["Array", "Images", "Reading", "Sequences", "Table", "read", "read_source"]
+__all__ = ["Array", "Images", "Pairs", "Reading", "Sequences", "Table", "read", "read_source"]
 
 
 def read(path: Path, how: Reading | None = None) -> tuple[Format, Tree]:

@@ -12,14 +12,14 @@ A rule reads values as they are written, rounded and in the form of the column; 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from unnoise.data.columns import Column
 from unnoise.data.scales import DATE, LongIntegers
 from unnoise.data.table_cells import decode
-from unnoise.data.table_gaps import keep
+from unnoise.data.table_gaps import in_each_row, keep
 from unnoise.shapes import AnyState
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class RuleColumn:
     absent: str | None = None
     place: int | None = None  # of its coordinate in the leaf of all labels
     leaf: str | None = None  # of its score, where that has one of its own
+    told: bool = False  # whether it is a condition, which is not drawn
 
     @property
     def known(self) -> Column:
@@ -143,9 +144,9 @@ def of_table(format: "Table") -> dict[str, RuleColumn]:
     return found | dropped
 
 
-def values_of_table(format: "Table", x: AnyState, names: list[str], given: Mapping[str, str]) -> dict[str, np.ndarray]:
+def values_of_table(format: "Table", x: AnyState, names: list[str], given: Mapping[str, Any]) -> dict[str, np.ndarray]:
     cells, columns = decode(format, x, names), of_table(format)
     for name in names:
         if name in given:
-            keep(format, cells, name, [str(given[name])] * len(cells[name]))
+            keep(format, cells, name, in_each_row(given[name], len(cells[name])))
     return {name: columns[name].values(cells[name]) for name in names}

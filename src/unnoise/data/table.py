@@ -346,11 +346,11 @@ class Table(Format):
     def write(self, x: AnyState, path: Path | str) -> None:
         write_cells(self, cells_of(self, x), Path(path))
 
-    def write_given(self, x: AnyState, assignments: dict[str, str], path: Path) -> None:
+    def write_given(self, x: AnyState, assignments: dict[str, Any], path: Path) -> None:
         """States drawn given columns, whose values are written to the last digit: scores are float32."""
         cells = cells_of(self, x)
         for name, text in assignments.items():
-            table_gaps.keep(self, cells, name, [str(text)] * len(cells[name]))
+            table_gaps.keep(self, cells, name, table_gaps.in_each_row(text, len(cells[name])))
         write_cells(self, cells, Path(path))
 
     def write_filled(self, x: AnyState, source: Path, path: Path, mark: str | None = None) -> None:
@@ -364,7 +364,7 @@ class Table(Format):
     def rule_columns(self) -> dict[str, RuleColumn]:
         return rule_columns.of_table(self)
 
-    def rule_values(self, x: AnyState, names: list[str], given: Mapping[str, str]) -> dict[str, np.ndarray]:
+    def rule_values(self, x: AnyState, names: list[str], given: Mapping[str, Any]) -> dict[str, np.ndarray]:
         return rule_columns.values_of_table(self, x, names, given)
 
     def given(self, assignments: dict[str, str]) -> dict[str, tuple[Tensor, Tensor]]:

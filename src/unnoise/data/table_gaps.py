@@ -198,3 +198,8 @@ def keep(format: "Table", cells: Cells, name: str, known: list[str | None]) -> N
     if column.scores is not None:
         blank = {None, "", *column.blanks}
         cells[name] = [old if text in blank else text for old, text in zip(cells[name], known, strict=True)]
+
+
+def in_each_row(value: Any, rows: int) -> list[str | None]:
+    """What is known of a column, one text for all rows or a list of them, row by row."""
+    return list(value) if isinstance(value, list) else [str(value)] * rows

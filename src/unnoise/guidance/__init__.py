@@ -10,10 +10,12 @@ from unnoise.guidance.grammars import Grammar, grammar
 from unnoise.guidance.inequalities import Between
 from unnoise.guidance.languages import Language
 from unnoise.guidance.operators import Blur, Downsampling, Inpainting, LinearOperator, Matrix
+from unnoise.guidance.places import AllowedCategories
 from unnoise.guidance.posterior_sampling import PosteriorSampling
 from unnoise.guidance.twists import Twist
 
 __all__ = [
+    "AllowedCategories",
     "Automaton",
     "Between",
     "Blur",

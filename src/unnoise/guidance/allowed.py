@@ -6,8 +6,7 @@
                bisection, and between neighbouring ends all scores are alike
 
 A column of which nothing is left makes the rule impossible, whatever the model: an error before anything is drawn.  A single
-number that is written to the last digit of a float has no probability of its own, and neither has an equality of such a
-number with others; of numbers with so many decimals it has one, and holds in every row that is written.
+number that is written to the last digit of a float has no probability of its own.
 """
 
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ import numpy as np
 from unnoise.data.base import BadData
 from unnoise.data.quantiles import FURTHEST
 from unnoise.data.rule_columns import RuleColumn
-from unnoise.guidance.rules import ColumnRule, Compare, Condition
+from unnoise.guidance.rules import ColumnRule, Condition
 
 HALVINGS = 60
 NARROW = 1e-9  # an interval of scores that none in float32 would meet
@@ -45,19 +44,6 @@ def allowed(rule: ColumnRule, given: Mapping[str, str]) -> dict[str, Allowed]:
         if name not in given and parts:
             found[name] = _of_column(rule.columns[name], parts)
     return found
-
-
-def check_equalities(rule: ColumnRule, given: Mapping[str, str]) -> None:
-    """That no part asks of numbers without a grid that they are equal."""
-    for part in rule.parts:
-        if isinstance(part, Compare) and part.sign == "==" and len(part.names) > 1:
-            for name in sorted(part.names - set(given)):
-                column = rule.columns[name]
-                if column.known.scores is not None and _on_no_grid(column):
-                    raise part.spot.error(
-                        f"{name!r} is written to the last digit, so that this equality has no probability: train without "
-                        f"one of these columns, and compute it from the others"
-                    )
 
 
 def check_given(rule: ColumnRule, given: Mapping[str, str]) -> None:

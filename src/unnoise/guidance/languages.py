@@ -67,7 +67,7 @@ class Language(LeafTwist):
         return log_h, tilt(law, by.to(law.logits.dtype))
 
 
-def theta(x: Int[Tensor, "batch length"], law: Float[Tensor, "batch length size"]) -> Tensor:
+def theta(x: Int[Tensor, "batch *shape"], law: Float[Tensor, "batch *shape size"]) -> Tensor:
     """The law of what is masked, point masses of what is known."""
     size = law.shape[-1]
     known = (x < size).unsqueeze(-1)

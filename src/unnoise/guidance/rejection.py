@@ -84,6 +84,8 @@ def until(ways: Iterable[Way], n: int, attempts: int, progress: bool = False) ->
     with tqdm(total=n, unit="row", disable=not progress, leave=False) as bar:
         while search.passed < n and search.last < attempts:
             search.go_on(n, attempts)
+            if search.failure is not None:
+                break
             if search.disappoints and search.last + PILOT <= attempts and (other := next(others, None)) is not None:
                 search.change(other)
             bar.n = min(n, search.passed)
@@ -98,6 +100,7 @@ class Search:
         self.way, self.infos = way, list[Info]()
         self.first = self.last = self.passed = 0  # attempts first ... last - 1 were made by this way
         self.found = list[Tree]()
+        self.failure: str | None = None  # why no more attempts could be made
 
     @property
     def drawn(self) -> int:
@@ -108,7 +111,14 @@ class Search:
         return self.drawn == PILOT and self.passed < self.way.least * PILOT
 
     def go_on(self, n: int, attempts: int) -> None:
-        x, holds, info = self.way.tried(self.last, min(self._next(n - self.passed), attempts - self.last))
+        try:
+            x, holds, info = self.way.tried(self.last, min(self._next(n - self.passed), attempts - self.last))
+        except ValueError as error:
+            if not self.passed:
+                raise
+            self.failure = str(error)
+            return
+        self.failure = info.failure
         self.found.append(rows(x, holds.nonzero().squeeze(1)))
         self.infos.append(info)
         self.last, self.passed = self.last + len(holds), self.passed + int(holds.sum())
@@ -128,4 +138,4 @@ class Search:
     def info(self) -> Info:
         way = self.way
         record = RejectionRecord(self.drawn, self.passed, way.name, self.first, way.log_first, way.error)
-        return replace(joined(self.infos), rejection=record, way=self.infos[-1].way)
+        return replace(joined(self.infos), rejection=record, way=self.infos[-1].way, failure=self.failure)

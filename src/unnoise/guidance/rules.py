@@ -362,6 +362,6 @@ class ColumnRule:
     def parts(self) -> tuple[Condition, ...]:
         return self.condition.parts
 
-    def holds(self, x: Tree, given: Mapping[str, str] | None = None) -> np.ndarray:
+    def holds(self, x: Tree, given: Mapping[str, Any] | None = None) -> np.ndarray:
         """Of each row as it is written, `given` values as they were given."""
         return self.condition.on(self.format.rule_values(x, self.names, given or {}))

@@ -42,6 +42,14 @@ from unnoise.tree import rows
 PARTICLES = 16
 
 
+class CutShort(RuntimeError):
+    """A reward failed in a later batch; `samples` are those of the batches before, or the file that they are in."""
+
+    def __init__(self, message: str, samples: Any = None):
+        super().__init__(message)
+        self.samples = samples
+
+
 @dataclass(frozen=True)
 class Steering:
     """What samples are to be like."""
@@ -152,13 +160,15 @@ def drawn(
     denoiser: AnyDenoiser, format: Format, n: int, steering: Steering, sampler: Sampler | None = None, **options: Any
 ) -> tuple[Tree, Info]:
     """n samples as they are wished for, fewer where a group of particles had no survivor or where a rule let too few
-    through; options are those of `draw`, and `sampler` proposes."""
+    through; options are those of `draw`, and `sampler` proposes.  Where a reward fails in a later batch, what was drawn
+    before is kept, and `info.failure` says why there is no more."""
     steering.check()
+    options = {"keep": steering.reward is not None, **options}
     if steering.where is None:
         return _weighed(denoiser, format, n, steering, sampler, **options)
     draw_some = partial(_weighed, steering=steering, sampler=sampler)
-    plain = not steering.any and steering.guide is None
-    return satisfying(draw_some, denoiser, format, n, steering.where, steering.attempts, plain, **options)
+    plain, shown = not steering.any and steering.guide is None, steering.reward is not None
+    return satisfying(draw_some, denoiser, format, n, steering.where, steering.attempts, plain, shown, **options)
 
 
 def _weighed(
@@ -187,6 +197,8 @@ def figures(info: Info) -> dict[str, float | int | str | None]:
         log_z, variance = log_z + share, variance + error**2
         found |= {"acceptance": info.rejection.acceptance, "rows_drawn": info.rejection.drawn + info.rejection.before}
         found |= {"rule_by": info.rejection.way}
+    if info.computed:
+        found["computed"] = ", ".join(info.computed)
     if found:
         found["log_normaliser"] = log_z if isfinite(log_z) else None
         found["log_normaliser_error"] = variance**0.5 if isfinite(variance) else None
@@ -201,6 +213,7 @@ def words(found: dict[str, Any]) -> str:
 
 def _of_rule(found: dict[str, Any]) -> str:
     how = f"by {found['rule_by']}: {found['acceptance']:.3g} of the rows satisfied the rule, {found['rows_drawn']:,} in all"
+    how += f"; computed from others: {found['computed']}" if "computed" in found else ""
     if "particles" in found or found["log_normaliser"] is None:
         return how
     return f"{how}; log of the rule's probability {found['log_normaliser']:.4g} ± {found['log_normaliser_error']:.2g}"

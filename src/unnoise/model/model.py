@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from unnoise.data.base import BadData
+from unnoise.data.table_cells import as_frame
 from unnoise.evaluation.page import write_report
 from unnoise.guidance.rejection import NothingHeld
-from unnoise.guidance.steering import Steering, drawn
+from unnoise.guidance.steering import CutShort, Steering, drawn
 from unnoise.model import display, plain, storage
 from unnoise.model.estimator import Estimator
 from unnoise.model.figures import Figures, Page
@@ -126,15 +127,23 @@ class Model(Estimator):
             wish = Steering(regex, grammar, reward, strength, particles, where=where, attempts=attempts, guide=guide)
             options |= {"device": self.device, "given": known, "progress": self._shows(), "telling": self.run_.telling()}
             x, info = drawn(denoiser, self.format_, n, wish, **options)
+            known = {**known, **(info.computed or {})}
+            if info.failure is not None:
+                kept = self._written(x, known, target) if batch_size(x) else None
+                raise CutShort(f"{info.failure}; {batch_size(x)} of {n} samples were drawn before", kept)
             if not batch_size(x) and info.rejection is not None:
                 raise NothingHeld(
                     f"none of {info.rejection.drawn:,} rows satisfied {where!r}: ask for less, or more attempts"
                 )
             if not batch_size(x):
                 raise NoSurvivors(f"all particles of all {n} samples had weight 0: take more, or ask for less", x)
+        return self._written(x, known, target)
+
+    def _written(self, x: Any, known: dict[str, Any], target: Path | None) -> Any:
+        """Samples as they are returned, or the file that they were written to."""
         if target is None:
             return self._back(x, known)
-        self.format_.write_given(x, known, target) if known else self.format_.write(x, target)  # type: ignore[arg-type]
+        self.format_.write_given(x, known, target) if known else self.format_.write(x, target)
         return target
 
     def infill(
@@ -230,9 +239,12 @@ class Model(Estimator):
     def _shows(self) -> bool:
         return shows(self.progress)
 
-    def _back(self, x: Tree, known: dict[str, str]) -> Any:
+    def _back(self, x: Tree, known: dict[str, Any]) -> Any:
         if isinstance(self.form_, FileForm):
-            return self.format_.seen(x)
+            if not any(isinstance(cells, list) for cells in known.values()):
+                return self.format_.seen(x)
+            table = plain.exact(self.format_, plain.decode(self.format_, x), known)
+            return as_frame(self.format_.written_format, table)  # type: ignore[arg-type]
         return self.form_.back(plain.exact(self.format_, plain.decode(self.format_, x), known))
 
     def _states(self, data: Any) -> tuple[Tree, list[str]]:

@@ -20,12 +20,13 @@ import numpy as np
 
 from unnoise.data.arrays import Array
 from unnoise.data.base import BadData, Format
-from unnoise.data.conditional import Conditional
+from unnoise.data.conditional import DATA, Conditional
 from unnoise.data.images import Images
 from unnoise.data.reading import Reading
 from unnoise.data.sequences import Sequences
 from unnoise.data.table import Table
 from unnoise.data.table_files import arrow_library
+from unnoise.data.table_gaps import in_each_row
 from unnoise.shapes import Tree
 
 BLANK = ("nan", "NaT", "<NA>")  # what missing values of Python, NumPy and pandas are called
@@ -128,7 +129,8 @@ def gaps(format: Format, plain: Any, mark: str | None) -> tuple[Tree, Tree]:
 
 @gaps.register
 def _(format: Conditional, plain: Any, mark: str | None) -> tuple[Tree, Tree]:
-    raise BadData("gaps in data with conditions are not filled yet: draw samples, given what is known")
+    _expect(plain, arrow_library().Table, "a table", format)
+    return format.gaps_of_arrow(plain, mark)
 
 
 @gaps.register
@@ -160,6 +162,11 @@ def filled(format: Format, x: Any, plain: Any, mark: str | None) -> Any:
 
 
 @filled.register
+def _(format: Conditional, x: Any, plain: Any, mark: str | None) -> Any:
+    return filled(format.data, x[DATA], plain, mark)
+
+
+@filled.register
 def _(format: Table, x: Any, plain: Any, mark: str | None) -> Any:
     return format.filled_arrow(x, plain, mark)
 
@@ -180,21 +187,22 @@ def _(format: Sequences, x: Any, plain: Any, mark: str | None) -> Any:
 
 
 @singledispatch
-def exact(format: Format, plain: Any, given: dict[str, str]) -> Any:
+def exact(format: Format, plain: Any, given: dict[str, Any]) -> Any:
     return plain
 
 
 @exact.register
-def _(format: Table, plain: Any, given: dict[str, str]) -> Any:
+def _(format: Table, plain: Any, given: dict[str, Any]) -> Any:
     """A number that is given stands in every row as it was given, as far as the column's type has it."""
     pa = arrow_library()
     for name, text in given.items():
         column = next((column for column in format.columns if column.name == name), None)
-        if column is None or column.scores is None or text in column.blanks:
+        cells = in_each_row(text, plain.num_rows)
+        if column is None or column.scores is None or not {*cells}.isdisjoint(column.blanks):
             continue
         field = plain.schema.field(name)
         try:
-            values = pa.array([text] * plain.num_rows, pa.string()).cast(field.type)
+            values = pa.array(cells, pa.string()).cast(field.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # 39.0 for a whole number: what was drawn is 39
             continue
         plain = plain.set_column(plain.column_names.index(name), field, values)
@@ -202,7 +210,7 @@ def _(format: Table, plain: Any, given: dict[str, str]) -> Any:
 
 
 @exact.register
-def _(format: Conditional, plain: Any, given: dict[str, str]) -> Any:
+def _(format: Conditional, plain: Any, given: dict[str, Any]) -> Any:
     return exact(format.written_format, plain, given)
 
 

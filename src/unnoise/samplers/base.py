@@ -26,6 +26,7 @@ from typing import Any
 
 from torch import Tensor
 
+from unnoise.laws import Law
 from unnoise.noise import NoiseSource
 from unnoise.predictions import Prediction
 from unnoise.processes import Process
@@ -151,6 +152,14 @@ class OneStep(Stepping):
         self, problem: Problem, tables: Any, prediction: Prediction, state: State, i: int, k: int, noise: NoiseSource
     ) -> State:
         """The state after stage k; `noise` belongs to this step and stage."""
+
+    def no_law(self) -> str | None:
+        """Why no density of its steps is known; None where `step_law` says it."""
+        return f"{type(self).__name__} does not say the density of its steps, without which they cannot be weighed"
+
+    def step_law(self, problem: Problem, tables: Any, prediction: Prediction, i: int) -> Law:
+        """The law of the state after step i, which `stage` draws: of a method with one stage that remembers nothing."""
+        raise TypeError(self.no_law())
 
     def row_tables(self, problem: Problem, tables: Any, kind: Any) -> Any:
         """The tables as `step_rows` wants them; `kind` is what the network predicts, None where that is not known."""

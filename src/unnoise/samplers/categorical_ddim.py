@@ -138,6 +138,12 @@ class CategoricalDDIM(OneStep):
         keep, clean, fresh = shares[:, i]
         return Mixed(process, x, raw_log_probs(prediction, self.tokens), keep, clean, fresh)
 
+    def no_law(self) -> str | None:
+        return None
+
+    def step_law(self, problem: Problem, tables: Tensor, prediction: Prediction, i: int) -> Mixed:
+        return self.law(tables, prediction, prediction.x_t, i)  # type: ignore[arg-type]
+
     def stage(
         self, problem: Problem, tables: Tensor, prediction: Prediction, state: State, i: int, k: int, noise: NoiseSource
     ) -> State:

@@ -17,13 +17,15 @@ any time leaves the marginals alone.
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from unnoise.covariance import Covariance
+from unnoise.laws import Normal
+from unnoise.predictions import Prediction
 from unnoise.processes import Gaussian, Process
 from unnoise.samplers.base import OneStep
 from unnoise.samplers.coefficients import (
@@ -134,6 +136,20 @@ class LinearMethod(OneStep):
             keep, weight = keep + weight * on[0], weight * on[1]
         out = combine((x, value), [[(keep, 0), (weight, 1)]], row.noise, noise, tables.covariance)
         return state.to(out[0])
+
+    def no_law(self) -> str | None:
+        name = type(self).__name__
+        if self.degree > 1:
+            return f"{name} goes by predictions of earlier steps, so that its steps have no density by themselves"
+        return (
+            None if self.draws and not callable(self.eta) else f"{name} draws nothing at some times: pass a number, eta > 0"
+        )
+
+    def step_law(self, problem: Problem, tables: LinearTables, prediction: Prediction, i: int) -> Normal:
+        row, x = tables.table[i], cast(Tensor, prediction.x_t)
+        mean = combined(replace(row, noise=None), x, (tables.reader.clean(prediction, x, i),))
+        std = 0.0 if row.noise is None else row.noise
+        return Normal(mean, torch.as_tensor(std, dtype=mean.dtype, device=mean.device), tables.covariance)
 
     def row_tables(self, problem: Problem, tables: LinearTables, kind: Any) -> RowTables:
         axes = len(gaussian_of(problem.process, type(self).__name__).space.shape)

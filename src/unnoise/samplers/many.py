@@ -168,6 +168,7 @@ def sample_many(
     begin: Begin = from_prior,
     progress: bool = False,
     compiled: Callable[[], AbstractContextManager] = nullcontext,
+    keep: bool = False,
     **options: Any,
 ) -> tuple[Tree, Info]:
     """n samples on the CPU, and what they took, by `sample` with these options, a seed among them.
@@ -175,16 +176,26 @@ def sample_many(
     `batch` rows at a time, or as many as suit the device.  `begin(first, count)` is what `sample` is told of some rows: the
     states that they start from, a method that holds what is known of them.  It may be asked for more rows than there are.
     Within `compiled()` the denoiser's network is compiled: a draw that is long enough is made there.
+
+    Where a batch after the first stops with a ValueError, as that of a reward is, `keep` returns those before it, and
+    `info.failure` says why there are no more.
     """
     batches = Batches(denoiser, n, batch, begin, options)
     bar = tqdm(total=n, unit="sample", disable=not progress or n <= batches.size, leave=False)
     with bar, compiled() if batches.compiled else nullcontext():
+        before = list[tuple[Tree, Info]]()
 
         def draw(first: int, count: int) -> tuple[Tree, Info]:
             x, info = batches.draw(first, count)
             drawn = map_leaves(Tensor.cpu, x)
             bar.update(count)
-            return drawn, replace(info, jumps=None, clipped=None, batch=count, way=batches.way)
+            before.append((drawn, replace(info, jumps=None, clipped=None, batch=count, way=batches.way)))
+            return before[-1]
 
-        done = in_batches(n, batches.size, draw)
-    return join([x for x, _ in done]), joined([info for _, info in done])
+        try:
+            done, failure = in_batches(n, batches.size, draw), None
+        except ValueError as error:
+            if not keep or not before:
+                raise
+            done, failure = before, str(error)
+    return join([x for x, _ in done]), replace(joined([info for _, info in done]), failure=failure)

@@ -12,6 +12,7 @@ The factor of the states that a step leads to is known with the next call of the
 the old states is taken back when that of the new ones is put in, so that in the end only log h(x_0) stands.
 """
 
+from copy import copy
 from dataclasses import dataclass, field
 from math import log, nan
 from typing import Any
@@ -24,14 +25,15 @@ from unnoise.clocks import spread
 from unnoise.conditions import tiled
 from unnoise.denoiser import AnyDenoiser
 from unnoise.processes import Process
+from unnoise.samplers.ancestral import Ancestral
 from unnoise.samplers.base import After, Sampler
 from unnoise.samplers.known_path import KnownPath
 from unnoise.samplers.problem import Problem
 from unnoise.samplers.proposals import Reveals, one_by_one, proposal_of, refused
 from unnoise.samplers.state import Memory
 from unnoise.samplers.weighed import Said, target_of
-from unnoise.shapes import Bool, Clock, Float, Int, Tree
-from unnoise.tree import batch_size, first_leaf, leaves, tile
+from unnoise.shapes import Bool, Float, Int, Tree
+from unnoise.tree import batch_size, first_leaf, leaves, map_leaves, tile
 from unnoise.tree import rows as some_rows
 
 
@@ -79,9 +81,10 @@ class Particles(Sampler):
     """`Particles(16)`: each sample is chosen among so many particles.
 
     `target` is the law to draw from (`un.targets`), by default the denoiser that is sampled, which then proposes with plain
-    guidance; with a target, any denoiser of the same process proposes.  `proposal` is the method whose steps are
-    weighed: FirstHitting (the default under masking), Ancestral (elsewhere) or FromGenerator.  Groups are resampled where
-    their weights are worth less than `share` of their particles: 1 resamples in every step, 0 never.
+    guidance; with a target, any denoiser of the same process proposes.  `proposal` is the method whose steps are weighed:
+    FirstHitting (the default under masking), Ancestral (elsewhere), FromGenerator, or any that says the law of its steps;
+    others with one call a step go unweighed, for targets that lead nowhere on the way (`samplers.proposals`).  Groups are
+    resampled where their weights are worth less than `share` of their particles: 1 resamples in every step, 0 never.
 
     A group all of whose particles have weight 0 has no sample, and the run stops there; with `strict=False` it goes on, and
     `info.particles.alive` says of each row that is returned whether it is a sample.
@@ -107,10 +110,21 @@ class Particles(Sampler):
             raise ValueError(f"share = {share:g}: resample where the weights are worth less than a share in [0, 1]")
         self.particles, self.target, self.proposal = particles, target, proposal
         self.share, self.strict, self.known = share, strict, known
+        self.held: tuple[str, ...] = ()
+
+    def holding(self, names: list[str]) -> "Particles":
+        """The same with these leaves of a product held as they are, at time 0."""
+        other = copy(self)
+        other.held = (*self.held, *names)
+        return other
 
     def refuse(self, process: Process) -> str | None:
         if self.target is not None and self.target.process.base is not process:
             return "the target and the denoiser that proposes have processes of their own: make both with one process object"
+        if self.held and self.proposal is not None and type(self.proposal) is not Ancestral:
+            return (
+                f"particles hold numbers that are given by the models' own kernels: leave {type(self.proposal).__name__} out"
+            )
         return refused(self.proposal, process)
 
     def calls(self, steps: int, process: Process) -> int | None:
@@ -159,12 +173,14 @@ class ParticleRun:
 
     def drawn(self) -> Tree:
         proposal = proposal_of(self.method.proposal, self.wide, self.target.exponents, self.x, self.known)
+        proposal.held = self.method.held
         state = Particle(self.x, proposal.init(self.x), self.log_begin, torch.zeros_like(self.log_begin))
         for k in range(proposal.steps):
             said = self._asked(state, proposal.time(state.memory, k))
             state = self._twisted(state, said.log_twist)
             move = proposal.move(said, state.x, state.memory, k, self.wide.noise.at("step", k))
-            state = Particle(move.x, state.memory, state.log_weight + numbers(move.log_weight), state.log_twist)
+            memory = state.memory if move.memory is None else move.memory
+            state = Particle(move.x, memory, state.log_weight + numbers(move.log_weight), state.log_twist)
             if k + 1 < proposal.steps:
                 state = self._resampled(state, k)
                 if not isinstance(proposal, Reveals):
@@ -183,10 +199,12 @@ class ParticleRun:
     def told(self, x: Tree) -> Any:
         return self.method.told(x)
 
-    def _asked(self, state: Particle, t: Clock) -> Said:
+    def _asked(self, state: Particle, t: Any) -> Said:
         """What the target says, and what proposes if that is another denoiser."""
         rows, info = batch_size(state.x), self.problem.info
-        clock = spread(t, rows) if isinstance(t, Tensor) else as_times(t, rows, self.problem.device)
+        clock: Any = map_leaves(lambda time: spread(time, rows), t) if isinstance(t, dict) else None
+        if clock is None:
+            clock = spread(t, rows) if isinstance(t, Tensor) else as_times(t, rows, self.problem.device)
         said = self.target(state.x, clock, True, **self.wide.condition)
         info.calls, info.rows = info.calls + self.target.passes, info.rows + rows * self.target.passes
         if self.proposer is None:

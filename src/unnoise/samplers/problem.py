@@ -34,6 +34,8 @@ class Info:
     batch: int | None = None  # rows at a time, where they were drawn in batches
     particles: Any = None  # what became of them, of methods that weigh (`samplers.particles.ParticleRecord`)
     rejection: Any = None  # how many samples a rule let through, where one was asked for (`guidance.rejection`)
+    computed: Any = None  # cells of columns that a rule has computed from others, by name (`guidance.equalities`)
+    failure: str | None = None  # why later batches were not drawn, where what was drawn before is kept
     way: str | None = None  # and how the kernels of a batch were launched (`samplers.many`)
 
 

@@ -187,6 +187,12 @@ class Psi(OneStep):
             prediction = RawPosterior(log_theta, prediction.process, prediction.x_t, prediction.t)  # type: ignore[arg-type]
         return PsiLaw(prediction, log_theta, kappa, share, s)
 
+    def no_law(self) -> str | None:
+        return None
+
+    def step_law(self, problem: Problem, tables: list, prediction: Prediction, i: int) -> Categorical:
+        return self.law(tables[i], prediction, problem.clock[i + 1])
+
     def stage(
         self, problem: Problem, tables: list, prediction: Prediction, state: State, i: int, k: int, noise: NoiseSource
     ) -> State:
@@ -216,7 +222,7 @@ class PsiLaw(Categorical):
             return Categorical.normalised(self.log_probs).draw(noise.at("both"))
         shape = tuple(self.x.shape[1:])
         whether = noise.at("whether").uniform(shape) < self.kappa
-        back = self.prediction.step(self.s).draw(noise.at("back"))
+        back = cast(Tensor, self.prediction.step(self.s).draw(noise.at("back")))
         u = noise.at("token").uniform(shape).flatten()
         clean = Tokens().draw(self.log_theta.flatten(0, -2), u).reshape(self.x.shape)
         afresh = self.process.marginal(clean, self.s).draw(noise.at("noise"))

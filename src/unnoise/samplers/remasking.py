@@ -40,7 +40,7 @@ from unnoise.noise import NoiseSource
 from unnoise.predictions import Prediction
 from unnoise.processes import Masking
 from unnoise.samplers.base import OneStep
-from unnoise.samplers.categorical_ddim import alpha_beta, over
+from unnoise.samplers.categorical_ddim import Mixed, alpha_beta, over, raw_log_probs
 from unnoise.samplers.problem import Problem
 from unnoise.samplers.reveal import Revealing, masking_of
 from unnoise.samplers.state import Memory, State
@@ -198,6 +198,16 @@ class Remasking(Revealing, OneStep):
         """sigma and the probability to reveal, of every step."""
         chances = torch.stack(torch.broadcast_tensors(*self.chances(masking_of(problem.process), problem.times)))
         return chances.to(problem.device)
+
+    def no_law(self) -> str | None:
+        return f"{type(self).__name__} by confidence goes by what it remembers" if self.rule.by_confidence else None
+
+    def step_law(self, problem: Problem, tables: Tensor, prediction: Prediction, i: int) -> Mixed:
+        """A masked coordinate is revealed by the network's law or stays, a clean one is masked or stays."""
+        process, x = masking_of(problem.process), cast(Tensor, prediction.x_t)
+        (sigma, reveal), masked = tables[:, i], problem.process.movable(x)
+        clean, fresh = torch.where(masked, reveal, 0.0), torch.where(masked, 0.0, sigma)
+        return Mixed(process, x, raw_log_probs(prediction, self.tokens), 1 - clean - fresh, clean, fresh)
 
     def memory(self, problem: Problem, tables: Tensor, x: Tensor) -> Memory:
         if self.rule.by_confidence:

@@ -1,5 +1,6 @@
 """Samples of a trained run: in batches that suit the device there is, given what is known."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, cast
@@ -75,9 +76,10 @@ def draw(
     telling: Telling | None = None,
     first: int = 0,
     labels: DrawnLabels | None = None,
+    keep: bool = False,
 ) -> tuple[Tree, Info]:
     """n samples on the CPU, those of numbers `first`, first + 1, ..., and what they took; without a seed they are fresh, of
-    `info.seed`.
+    `info.seed`.  With `keep` those of earlier batches are kept where one stops (`sample_many`).
 
             return from_prior(first + place, count) | told
         noise = NoiseSource(seed, rows.to(where))
@@ -97,7 +99,7 @@ def draw(
     if known:
         held = _holding(plan.sampler, denoiser, known.leaves)
         plan = Plan(_without_idle_calls(held, denoiser.process, known.fixed), plan.steps)
-    options: dict[str, Any] = {"sampler": plan.sampler, "seed": seed}
+    options: dict[str, Any] = {"sampler": plan.sampler, "seed": seed, "keep": keep}
     options |= {"calls": calls} if calls is not None else {"steps": plan.steps}
 
     def begin(place: int, count: int) -> dict[str, Any]:
@@ -125,7 +127,7 @@ def _holding(sampler: Sampler, denoiser: AnyDenoiser, known: list[str]) -> Sampl
     numbers = [name for name in known if not leaves[name].absorbing]
     if not numbers:
         return sampler
-    if isinstance(sampler, Leaves | OneByOne):
+    if isinstance(sampler, Leaves | OneByOne | Particles):
         return sampler.holding(numbers)
     if not isinstance(sampler, OneStep):
         named = ", ".join(numbers)
@@ -158,10 +160,11 @@ def fill(
     rounds: int = ROUNDS,
     sampler: Sampler | None = None,
     numbers: Int[Tensor, "rows"] | None = None,
+    told: Mapping[str, Tensor] | None = None,
 ) -> tuple[Tree, Info]:
     """Draw what is not known, given what is; `conditioning` says how.  A row's draw depends on seed, place and row alone;
     without a seed it is fresh, of `info.seed`.  `numbers` stand for the places, and `sampler` for the default method where
-    all that is drawn is masked.
+    all that is drawn is masked; `told` is the network's condition, an entry for each row.
 
     Where a code stands for the data, its states are known where the data are (`codes.Code.known`).
 
@@ -202,7 +205,8 @@ def fill(
             mine, which = (map_leaves(lambda v: v[part].to(where), tree) for tree in (x, fixed))
             keys = part if numbers is None else numbers[part]
             start = prior_in_gaps(denoiser, mine, which, NoiseSource(seed, keys.to(where)))
-            begun = {"x": start, "rows": keys}
+            begun: dict[str, Any] = {"x": start, "rows": keys}
+            begun |= {"condition": {name: value[part].to(where) for name, value in told.items()}} if told else {}
             mine = mine if process.leaves else mine.to(start)
             return begun | ({"sampler": _approximate(process, mine, which, pattern, rounds)} if approximate else {})
 

@@ -23,10 +23,13 @@ def filled(
     device: str = "auto",
     rounds: int = ROUNDS,
 ) -> tuple[Tree, int, int]:
-    """The states with their gaps filled, the network calls this took, and how many gaps were filled by no value.
+    """The states with their gaps filled, the network calls this took, and how many gaps were filled by no value.  What is
+    told of the rows is told as it stands there.
 
     A gap that came out as missing is none the fuller: its row is drawn anew, so that all are given they are not.
     """
+    rows = x
+    x, told = format.apart(rows)
     if denoiser.code is not None:  # one that cannot say which states are known says so
         row = slice(0, 1)
         denoiser.code.known(*(map_leaves(lambda leaf: leaf[row].to(denoiser.device), tree) for tree in (x, fixed)))
@@ -36,11 +39,11 @@ def filled(
         return whole, info.calls, 0
     known, settled, calls, left = x, fixed, 0, 0
     for attempt in range(TRIES):
-        known, info = fill(denoiser, known, settled, seed ^ (attempt << 40), steps, device, rounds=rounds)
+        known, info = fill(denoiser, known, settled, seed ^ (attempt << 40), steps, device, rounds=rounds, told=told)
         calls += info.calls
-        blank = format.blank(known, fixed)  # type: ignore[arg-type]
+        blank = format.blank(format.put_back(rows, known), fixed)  # type: ignore[arg-type]
         left, done = int(blank.sum()), ~blank.any(1)
         if not left:
             break
         settled = map_leaves(lambda leaf, done=done: leaf | done.reshape(-1, *[1] * (leaf.ndim - 1)), fixed)
-    return known, calls, left
+    return format.put_back(rows, known), calls, left

@@ -131,6 +131,6 @@ def keep(folder: Path, told: Tree, seed: int) -> None:
 def kept(folder: Path) -> Tree:
     found = read_tensors(folder / FILE)
     columns = {name.removeprefix(f"{COLUMNS}."): value for name, value in found.items() if name.startswith(f"{COLUMNS}.")}
-    arrays = {name: value for name, value in found.items() if name.startswith("array ")}
+    arrays = {name: value for name, value in found.items() if name.startswith(("array ", "text "))}
     parts: dict[str, Tree] = {COLUMNS: columns} if columns else {}  # type: ignore[dict-item]
     return {**parts, **arrays}
