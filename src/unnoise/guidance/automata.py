@@ -21,9 +21,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unnoise.guidance.languages import Language, log_or_zero, machine_of, walked
+from unnoise.guidance.languages import Language, log_or_zero
+from unnoise.guidance.machines import spelled
 from unnoise.laws import LOG_ZERO, TINY
 from unnoise.shapes import Bool, Int
+
+AT_ONCE = 2**25  # numbers that are held at a time for a part of the rows
 
 
 class Automaton(Language):
@@ -56,7 +59,10 @@ class Automaton(Language):
         return torch.cat([self.accept, torch.zeros(1, dtype=torch.bool)]).to(x.device)[state]
 
     def messages(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        return messages(theta, self.table.to(theta.device), self.accept.to(theta.device), self.start)
+        table, accept = self.table.to(theta.device), self.accept.to(theta.device)
+        at_once = max(1, AT_ONCE // (len(accept) * (theta.shape[1] + 2 * self.size)))
+        parts = [messages(part, table, accept, self.start) for part in theta.split(at_once)]
+        return torch.cat([log_h for log_h, _ in parts]), torch.cat([by for _, by in parts])
 
 
 def messages(theta: Tensor, table: Tensor, accept: Tensor, start: int) -> tuple[Tensor, Tensor]:
@@ -91,12 +97,18 @@ def relative(put: Tensor, theta: Tensor) -> Tensor:
 def regular(pattern: str, alphabet: Sequence[str], leaf: str | tuple[str, ...] = (), end: int | None = None) -> Automaton:
     """The whole sequence matches a regular expression, `.` being any symbol; category i stands for alphabet[i], one or more
     characters.  Category `end` closes what is written; what follows it is not read."""
-    machine = machine_of(pattern, "regular expressions")
-    states = sorted(machine.states, key=lambda state: (state != machine.initial, state))
-    numbers = {state: i for i, state in enumerate(states)} | {None: -1}
-    next = [[numbers[walked(machine, state, word)] for word in alphabet] for state in states]
-    accept = [state in machine.finals for state in states]
+    words = ["" if v == end else word for v, word in enumerate(alphabet)]
+    next, accept = spelled(pattern, words, "regular expressions")
+    if not any(accept):
+        raise ValueError(
+            f"the regular expression {pattern!r} matches nothing that is written in {shortened(list(filter(None, words)))}"
+        )
     return Automaton(*(ended(next, accept, end) if end is not None else (next, accept)), leaf=leaf)
+
+
+def shortened(alphabet: Sequence[str]) -> str:
+    """The first of its symbols."""
+    return ", ".join(map(repr, alphabet[:8])) + (f" ... ({len(alphabet)} symbols)" if len(alphabet) > 8 else "")
 
 
 def ended(next: list[list[int]], accept: list[bool], end: int) -> tuple[list[list[int]], list[bool]]:

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from unnoise.guidance.automata import relative
-from unnoise.guidance.languages import Language, log_or_zero, machine_of, walked
+from unnoise.guidance.languages import Language, log_or_zero
+from unnoise.guidance.machines import spelled
 from unnoise.laws import TINY
 from unnoise.shapes import Bool, Int
 
@@ -165,7 +166,7 @@ def grammar(
         rules.add((f"rule {rule.origin.name}", tuple(_name(symbol, bool(read.ignore_tokens)) for symbol in rule.expansion)))
     places: set[tuple[str, int]] = set()
     for terminal in read.terminals:
-        _spell(terminal.name, machine_of(terminal.pattern.to_regexp(), "grammars"), words, rules, places)
+        _spell(terminal.name, *spelled(terminal.pattern.to_regexp(), words, "grammars"), rules, places)
     for name in read.ignore_tokens:  # may stand before everything, and after each terminal
         rules |= {("between", (f"word {name}",)), ("between", (f"word {name}", "between"))}
     for terminal in read.terminals if read.ignore_tokens else []:
@@ -183,24 +184,23 @@ def _name(symbol: Any, ignores: bool) -> str:
     return f"word {symbol.name} and on" if ignores else f"word {symbol.name}"
 
 
-def _spell(name: str, machine: Any, words: Sequence[str], rules: Rules, places: set[tuple[str, int]]) -> None:
+def _spell(name: str, next: list[list[int]], accept: list[bool], rules: Rules, places: set[tuple[str, int]]) -> None:
     """A terminal's automaton as rules: a state is what leads from it to an accepting one, a step a class of categories."""
 
-    def of(state: Any) -> str:
-        return f"word {name}" + ("" if state == machine.initial else f" {state}")
+    def of(state: int) -> str:
+        return f"word {name}" + (f" {state}" if state else "")
 
-    for state in machine.states:
-        for v, word in enumerate(words):
-            to = walked(machine, state, word)
-            if to is None:
+    for state, row in enumerate(next):
+        for v, to in enumerate(row):
+            if to < 0:
                 continue
             step = f"{of(state)} to {to}"
             places.add((step, v))
             rules.add((of(state), (step, of(to))))
-            if to in machine.finals:
+            if accept[to]:
                 places.add((of(state), v))
-    if machine.initial in machine.finals:
-        rules.add((of(machine.initial), ()))
+    if accept[0]:
+        rules.add((of(0), ()))
 
 
 def _normal(

@@ -77,28 +77,3 @@ def theta(x: Int[Tensor, "batch *shape"], law: Float[Tensor, "batch *shape size"
 def log_or_zero(x: Tensor) -> Tensor:
     """log x, -inf where it is 0."""
     return torch.where(x > 0, x.clamp_min(TINY).log(), -torch.inf)
-
-
-def walked(machine: Any, state: Any, word: str) -> Any:
-    """The state of an `interegular` automaton after the characters of a category; None: there is no way."""
-    if not word:
-        return None
-    for character in word:
-        known = machine.map.get(state, {})
-        symbol = machine.alphabet[character]
-        if symbol not in known:
-            return None
-        state = known[symbol]
-    return state
-
-
-def machine_of(pattern: str, what: str) -> Any:
-    """A regular expression as an automaton, `.` being any character."""
-    try:
-        import interegular
-    except ImportError as error:
-        raise ImportError(f"{what} need the package interegular: pip install 'unnoise[all]'") from error
-    try:
-        return interegular.parse_pattern(f"(?s:{pattern})").to_fsm().reduce()
-    except Exception as error:
-        raise ValueError(f"the regular expression {pattern!r} cannot be read: {error or type(error).__name__}") from error
