@@ -100,7 +100,9 @@ def regular(pattern: str, alphabet: Sequence[str], leaf: str | tuple[str, ...] =
     words = ["" if v == end else word for v, word in enumerate(alphabet)]
     next, accept = spelled(pattern, words, "regular expressions")
     if not any(accept):
-        raise ValueError(f"the regular expression {pattern!r} matches nothing that is written in {shortened(list(filter(None, words)))}")
+        raise ValueError(
+            f"the regular expression {pattern!r} matches nothing that is written in {shortened(list(filter(None, words)))}"
+        )
     return Automaton(*(ended(next, accept, end) if end is not None else (next, accept)), leaf=leaf)
 
 
