@@ -105,5 +105,7 @@ def test_bad_classifiers_are_refused():
     model = un.oracles.mixture(process, torch.ones(1).double(), torch.zeros(1, 2).double(), torch.eye(2).double()[None])
     with pytest.raises(ValueError, match="choose 'exact' or 'taylor'"):
         un.guidance.ClassifierGuided(model, lambda x, t: x[:, 0], how="quick")
+    with pytest.raises(ValueError, match="weight = nan: it must be a number"):
+        un.guidance.ClassifierGuided(model, lambda x, t: x[:, 0], weight=float("nan"))
     with pytest.raises(ValueError, match=r"expected \(3,\)"):
         un.guidance.ClassifierGuided(model, lambda x, t: x)(torch.zeros(3, 2).double(), torch.full((3,), 0.5).double())

@@ -137,3 +137,16 @@ def test_rates_of_counts_are_combined_geometrically_and_a_weaker_model_guides():
     found = [model(k, t).to(un.CountRatio).value for model in (un.guidance.ClassifierFree(one, 2.5, weaker=two), one, two)]
     assert (found[0] - (2.5 * found[1] - 1.5 * found[2]))[found[1] > -1e3].abs().max() < 1e-10
     assert (found[0] - found[1]).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf"), {"x": float("nan")}])
+def test_a_weight_is_a_number(weight):
+    model = un.Denoiser(Told(2), un.Product(x=NUMBERS) if isinstance(weight, dict) else NUMBERS)
+    with pytest.raises(ValueError, match=r"weight = (nan|inf): it must be a number"):
+        un.guidance.ClassifierFree(model, weight)
+
+
+def test_a_run_that_leaves_all_numbers_says_so():
+    model = un.guidance.ClassifierFree(un.Denoiser(Told(2), NUMBERS, predicts=un.Noise), 1e300)
+    with pytest.raises(ValueError, match="it ran away: guide less"):
+        un.sample(model, n=2, steps=8, seed=0, condition={"label": torch.tensor([0, 1])})

@@ -1,7 +1,7 @@
 """Guidance by measurements without weights: the one law that is a posterior's, how far the others are, and weights that mend
 all of them."""
 
-from math import log2
+from math import inf, log2
 
 import pytest
 import torch
@@ -70,8 +70,8 @@ def test_moments_lead_to_the_posterior(law):
 def test_the_others_lead_elsewhere():
     """The likelihood's law in closed form; that of dps by 2,000 draws, of which 4 standard errors are 0.09."""
     with torch.no_grad():
-        assert 0.04 < gaps(law_of_steps(guided("likelihood"), 256))[0] < 0.1
-        x, _ = un.sample(guided("dps"), 2000, steps=64, seed=0, dtype=F64, sampler=un.samplers.Ancestral())
+        assert 0.04 < gaps(law_of_steps(guided("likelihood", reach=inf), 256))[0] < 0.1
+        x, _ = un.sample(guided("dps", reach=inf), 2000, steps=64, seed=0, dtype=F64, sampler=un.samplers.Ancestral())
     assert 0.15 < gaps((x.mean(0), x.T.cov()))[0] < 0.5
 
 
@@ -106,8 +106,51 @@ def test_moments_propose_with_fewer_particles():
 def test_strength_is_a_factor():
     plain = clean(ORACLE)
     for how in ("dps", "likelihood", "moments"):
-        whole, half = clean(guided(how)) - plain, clean(guided(how, strength=0.5)) - plain
+        whole, half = (clean(guided(how, reach=inf, strength=by)) - plain for by in (1.0, 0.5))
         torch.testing.assert_close(half, whole / 2)
+
+
+def test_a_gradient_is_shortened_to_its_reach():
+    """In its own direction, row by row, where what it makes of A m is longer than twice y - A m; moments never are."""
+    plain = clean(ORACLE)
+    left = (Y - OPERATOR(plain)).norm(dim=1)
+    for how in ("dps", "likelihood", "moments"):
+        for reach, strength in ((2.0, 1.0), (1.0, 3.0)):
+            whole = clean(guided(how, reach=inf, strength=strength)) - plain
+            length = OPERATOR(whole).norm(dim=1)
+            share = (reach * strength * left / length).clamp_max(1.0)
+            assert bool((share < 1).any()) or how != "dps"
+            assert bool((share == 1).all()) or how != "moments"
+            found = clean(guided(how, reach=reach, strength=strength)) - plain
+            torch.testing.assert_close(found, whole * share.unsqueeze(1))
+
+
+@pytest.mark.parametrize(
+    "how, sampler, far",
+    [
+        ("dps", None, 100),
+        ("dps", un.samplers.DDIM(), 100),
+        ("dps", un.samplers.Ancestral(), 0),  # noise in every step forgets what was too far
+        ("likelihood", None, 0.12),
+        ("likelihood", un.samplers.DDIM(), 0.12),
+        ("likelihood", un.samplers.Ancestral(), 0.2),
+    ],
+)
+def test_numbers_that_go_together_do_not_run_away(how, sampler, far):
+    """Two groups of 64 numbers that are nearly one, every other one measured.  Given y their mean is 1.5, give or take
+    0.025, and the group is known: what is drawn lies there, within 4 deviations; by gradients of any length it does not."""
+    one = torch.ones(64, dtype=F64)
+    covariance = (0.99 * torch.outer(one, one) + 0.01 * torch.eye(64)).expand(2, 64, 64)
+    model = un.oracles.mixture(un.Gaussian((64,)), torch.tensor([0.5, 0.5]), torch.stack([2 * one, -2 * one]), covariance)
+    operator, y = un.guidance.Inpainting(torch.arange(64) % 2 == 0), 1.5 * torch.ones(32, dtype=F64)
+
+    def off(reach):
+        led = un.guidance.PosteriorSampling(model, operator, y, 0.1, how, reach=reach)
+        x, _ = un.sample(led, 32, steps=32, seed=0, dtype=F64, sampler=sampler)
+        return float((x - 1.5).mean(1).abs().max())
+
+    assert off(2.0) < 0.1
+    assert off(inf) > far
 
 
 def test_rows_have_measurements_of_their_own():
@@ -168,5 +211,7 @@ def test_what_is_no_way_is_refused():
         guided("best")
     with pytest.raises(ValueError, match="strength = nan"):
         guided(strength=float("nan"))
+    with pytest.raises(ValueError, match="reach = 0.0: a gradient leads some way"):
+        guided(reach=0.0)
     with pytest.raises(TypeError, match="speaks of numbers"):
         guided(model=un.oracles.table(un.Masking(2, (2,)), torch.full((4,), 0.25)))

@@ -19,6 +19,7 @@ it has to take one-hot vectors [rows, *shape, states] of floats.
 """
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
 import torch
@@ -41,6 +42,8 @@ class ClassifierGuided(AnyDenoiser):
         super().__init__()
         if how not in ("exact", "taylor"):
             raise ValueError(f"how = {how!r}: choose 'exact' or 'taylor'")
+        if not isfinite(weight):
+            raise ValueError(f"weight = {weight}: it must be a number, such as 1")
         self.denoiser, self.process = denoiser, denoiser.process
         self.classifier, self.weight, self.how = classifier, float(weight), how
 

@@ -13,6 +13,7 @@ No choice of g but 0 and 1 samples p_c^g p_u^(1-g): that is what `un.targets.geo
 """
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 import torch
@@ -69,6 +70,9 @@ class ClassifierFree(AnyDenoiser):
         self._check_leaves()
 
     def _check_leaves(self) -> None:
+        for weight in self.weight.values() if isinstance(self.weight, Mapping) else [self.weight]:
+            if not isfinite(weight):
+                raise ValueError(f"weight = {weight}: it must be a number, such as 2")
         if isinstance(self.weight, Mapping):
             unknown_names = sorted(set(self.weight) - set(self.process.base.leaves))
             if unknown_names:

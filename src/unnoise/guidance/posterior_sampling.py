@@ -14,6 +14,15 @@ gradient moves the estimate by sigma^2/alpha C J^T v, which is V A^T (noise^2 + 
 the likelihood where r is as large as noise makes it, and means the same in any number of steps (the authors subtract a
 multiple of the gradient of |r| in every step, however long).
 
+**How far.**  What a gradient makes of A m should lead it towards y.  By the moments it does: |A V A^T S^-1 r| <= |r| with
+S = noise^2 + A V A^T.  "likelihood" takes S from a guess r_t^2: where numbers go together V has an eigenvalue of many r_t^2
+(of d numbers that are nearly one, d of them), and A m is led past y by that factor; "dps" asks for no S, and leads past it
+by any factor, early on by hundreds.  A flow that overshoots what is left by a factor of more than 2 comes to lie further off
+than before, on the other side: steps must be short, or it oscillates and grows, out of all that a network was trained on.
+So a gradient is shortened to make no more of A m than `reach` = 2 times |r| (times the strength, if that is above 1).  That
+changes the laws of these two methods, which are no posterior's either way; "moments" at strength 1 is never shortened
+where V is a covariance.
+
 What is drawn has the law of no posterior: m stands in for x_0, with a spread that is guessed or none.  There is one
 exception: for normal data x_0 is normal given x_t, with the moments that "moments" takes, so that its score is that of x_t
 given y, and short steps lead to the posterior.  With weights all of them do: as proposals of `un.samplers.Particles` for the
@@ -23,7 +32,7 @@ target `un.targets.measured`.
 """
 
 from collections.abc import Callable
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 import torch
@@ -48,6 +57,7 @@ class PosteriorSampling(AnyDenoiser):
     strength   a factor of the gradient
     variance   of "likelihood": of the data, 1 unless given, or a function of time that says r_t^2
     leaf       the leaf of a product that is measured
+    reach      how far a gradient leads, in lengths of y - A m; inf is the method as it was published
     """
 
     def __init__(
@@ -60,13 +70,17 @@ class PosteriorSampling(AnyDenoiser):
         strength: float = 1.0,
         variance: float | SpreadOfTime | None = None,
         leaf: str | tuple[str, ...] | None = None,
+        reach: float = 2.0,
     ):
         super().__init__()
         if how not in WAYS:
             raise ValueError(f"how = {how!r}: choose {', '.join(map(repr, WAYS))}")
         if not isfinite(strength):
             raise ValueError(f"strength = {strength}: it must be a number")
+        if not reach > 0:
+            raise ValueError(f"reach = {reach}: a gradient leads some way, such as 2; inf is as far as it likes")
         self.denoiser, self.process, self.how, self.strength = denoiser, denoiser.process, how, float(strength)
+        self.reach = float(reach)
         self.measurement, self.leaf = Measurement.at_leaf(denoiser.process.base, operator, y, noise, leaf)
         self.variance = valid_variance(variance)
 
@@ -88,8 +102,10 @@ class PosteriorSampling(AnyDenoiser):
                 return _in_clean(law, slope)
 
             seen = law.value if graph else law.value.detach()
-            shift = WAYS[self.how](measurement, law, seen.double(), pulled, self.variance)
-        return _with_clean(prediction, self.leaf, seen.double() + self.strength * shift)
+            shift = self.strength * WAYS[self.how](measurement, law, seen.double(), pulled, self.variance)
+            if self.reach < inf:
+                shift = _shortened(measurement, seen.double(), shift, self.reach * max(1.0, abs(self.strength)))
+        return _with_clean(prediction, self.leaf, seen.double() + shift)
 
 
 def _in_clean(law: Clean, slope: Tensor) -> Tensor:
@@ -97,6 +113,13 @@ def _in_clean(law: Clean, slope: Tensor) -> Tensor:
     schedule, wide = law.process.schedule, slope.double()
     factor = schedule.sigma(law.t).square() / schedule.alpha(law.t)
     return law.process.coefficient(factor, wide) * Score.to_linear(law.process, wide)
+
+
+def _shortened(measurement: Measurement, mean: Tensor, shift: Tensor, reach: float) -> Tensor:
+    """The shift, no further than that what it makes of A m has `reach` times the length of r."""
+    gap, made = measurement.residual(mean).norm(dim=1), measurement.operator(shift).flatten(1).norm(dim=1)
+    share = (reach * gap / made.clamp_min(1e-30)).clamp_max(1.0)
+    return shift * share.reshape(-1, *[1] * (shift.ndim - 1))
 
 
 def _dps(measurement: Measurement, law: Clean, mean: Tensor, pulled: Pulled, variance: Any) -> Tensor:

@@ -58,7 +58,10 @@ class Euclidean(ArraySpace):
             )
         if unread(x, self) and not isfinite(x.detach().sum().item()) and not within(x, -LARGEST, LARGEST):
             i = (~x.isfinite()).nonzero()[0].tolist()
-            raise ValueError(f"{name}{i} is {x[tuple(i)].item()}; drop or impute non-finite values first")
+            away = (
+                "; where a sampler came here, it ran away: guide less, or take more steps" if name.startswith("x_t") else ""
+            )
+            raise ValueError(f"{name}{i} is {x[tuple(i)].item()}; drop or impute non-finite values first{away}")
         return x
 
     def project(self, x: Tensor) -> Tensor:
