@@ -80,7 +80,8 @@ def _counted(package: Any) -> Iterator[None]:
     """While an expression is read, states are looked up by their hash, and too many of them are an error."""
 
     def crawl(alphabet: Any, initial: Any, final: Callable[..., bool], follow: Callable[..., Any]) -> Any:
-        found, order, map = {_key(initial): 0}, [initial], {}
+        found, order = {_key(initial): 0}, [initial]
+        map: dict[int, dict[Any, int]] = {}
         for i, state in enumerate(order):  # grows on the way
             map[i] = {}
             for transition in alphabet.by_transition:
