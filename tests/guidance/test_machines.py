@@ -81,6 +81,8 @@ def test_what_cannot_be_read_says_why(pattern):
 def test_letters_that_the_alphabet_lacks():
     with pytest.raises(ValueError, match="'xyz' matches nothing that is written in 'a', 'b', 'c'"):
         un.guidance.regular("xyz", "abc")
+    with pytest.raises(ValueError, match="the alphabet is empty"):
+        un.guidance.regular("a", "")
 
 
 def test_rows_are_read_in_parts(monkeypatch):

@@ -98,6 +98,8 @@ def regular(pattern: str, alphabet: Sequence[str], leaf: str | tuple[str, ...] =
     """The whole sequence matches a regular expression, `.` being any symbol; category i stands for alphabet[i], one or more
     characters.  Category `end` closes what is written; what follows it is not read."""
     words = ["" if v == end else word for v, word in enumerate(alphabet)]
+    if not any(words):
+        raise ValueError("the alphabet is empty: name what the categories stand for, such as 'ACGT'")
     next, accept = spelled(pattern, words, "regular expressions")
     if not any(accept):
         raise ValueError(
