@@ -103,7 +103,7 @@ def test_options_and_names_of_formats(unnoise):
     Path("sets.jsonl").rename("sets.json")
     assert "nothing is known of files with the suffix '.json'" in unnoise("train", "sets.json", *LOAD, status=2)
     assert "200 examples" in unnoise("train", "sets.json", *LOAD, "--format", "point_sets", "--dry-run")
-    assert "no data format 'sets': choose from array, conditional, images, point_sets" in unnoise(
+    assert "no data format 'sets': choose from array, conditional, images, pairs, point_sets" in unnoise(
         "train", "sets.json", "--format", "sets", status=2
     )
     assert "--load nowhere: No module named 'nowhere'" in unnoise("train", "sets.json", "--load", "nowhere", status=2)

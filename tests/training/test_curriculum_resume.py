@@ -36,7 +36,7 @@ def test_a_curriculum_goes_on_where_it_was(tmp_path, monkeypatch):
             super().begin(done)
             told.append((done, float(self.temperature)))
 
-    monkeypatch.setattr(learner, "objective_of", lambda denoiser, config, options: Watched(denoiser, top=2))
+    monkeypatch.setattr(learner, "objective_of", lambda denoiser, config, options, made: Watched(denoiser, top=2))
     whole = made(tmp_path / "whole")
     train(whole, small_run.rows())
     first, *updates = told

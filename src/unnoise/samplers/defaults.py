@@ -169,7 +169,12 @@ def _(process: Chain, steps: int | None = None) -> Plan:
 def own_plan(denoiser: AnyDenoiser, steps: int | None = None) -> Plan:
     """How a denoiser is sampled unless told: by the plan that it brings, else by that of its process."""
     own, steps = denoiser.plan, _at_least_one(steps)
-    return default_sampler(denoiser.process, steps) if own is None else Plan(own.sampler, steps or own.steps)
+    if own is not None:
+        return Plan(own.sampler, steps or own.steps)
+    plan, name = default_sampler(denoiser.process, steps), type(denoiser.process).__name__
+    if not isinstance(plan, Plan):
+        raise TypeError(f"the default_sampler of {name} returned {plan!r}: return Plan(method, steps)")
+    return plan
 
 
 def default_steps(process: Process, sampler: Sampler | None = None) -> int:

@@ -16,7 +16,7 @@ from unnoise.processes import Process
 from unnoise.samplers import grids
 from unnoise.samplers.adaptive import AdaptiveODE, no_flow
 from unnoise.samplers.base import Sampler, Stepping
-from unnoise.samplers.defaults import Plan, own_plan
+from unnoise.samplers.defaults import own_plan
 from unnoise.samplers.finish import cleaned, finished, read_off
 from unnoise.samplers.parts import in_parts
 from unnoise.samplers.problem import Info, Problem
@@ -60,8 +60,6 @@ def chosen(
         sampler = _adaptive(tolerance, sampler, process.base)
     if sampler is None:
         plan = own_plan(denoiser, _wanted(denoiser, steps, grid, calls))
-        if not isinstance(plan, Plan):
-            raise TypeError(f"the default_sampler of {type(process).__name__} returned {plan!r}: return Plan(method, steps)")
         sampler, steps = plan.sampler, plan.steps if grid is None and calls is None else steps
     refused(instance_of(sampler, Sampler, "sampler", "un.samplers.DDIM()"), process.base)
     if calls is not None:
