@@ -18,6 +18,7 @@ import pytest
 import unnoise as un
 
 ROOT = Path(__file__).parents[1]
+SLOW = ("simulated.md", "finite-speed.md", "operators.md")  # pages whose code takes more than some seconds
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if page.exists()]
 BLOCK = re.compile(r"^```(python|output)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -45,7 +46,11 @@ def run_page(text: str, name: str) -> int:
     return count
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def quick_or_slow(page):
+    return pytest.param(page, marks=pytest.mark.conformance) if page.name in SLOW else page
+
+
+@pytest.mark.parametrize("page", map(quick_or_slow, PAGES), ids=lambda page: page.name)
 def test_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "examples"))  # pages import the modules that they show

@@ -1,5 +1,6 @@
 """The judge learns a Markov chain to near its entropy rate, and finds other sequences less likely."""
 
+import pytest
 import torch
 
 from unnoise.evaluation.judge import train_judge
@@ -15,6 +16,7 @@ def chain(rows: int, length: int, seed: int) -> torch.Tensor:
     return x
 
 
+@pytest.mark.conformance
 def test_a_judge_learns_what_is_likely():
     train, held = chain(600, 16, 0), chain(200, 16, 1)
     judge = train_judge(train, held, 4, "tiny", steps=250, batch=64, lr=3e-3)

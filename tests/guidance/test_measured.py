@@ -71,6 +71,7 @@ def test_every_row_has_a_measurement_of_its_own():
     torch.testing.assert_close(part, x[4:7])
 
 
+@pytest.mark.conformance
 def test_a_mixture_is_weighed_too():
     """Two bumps, a sum measured: the share of the first bump against Bayes' rule, 4 standard errors and .015."""
     means = torch.tensor([[1.0, 1.0], [-1.0, 1.0]], dtype=F64)
@@ -99,6 +100,7 @@ def test_a_number_tells_a_category():
     assert abs(float(x["c"].double().mean()) - share) < 4 * (share * (1 - share) / 1500) ** 0.5 + 0.02
 
 
+@pytest.mark.conformance
 def test_correlated_noise_and_schedules_of_coordinates():
     """Other noise, the same posterior: in 48 steps to 0.1, of which 4 standard errors are 0.08."""
     mean, covariance, log_z = posterior()

@@ -85,6 +85,7 @@ def test_the_law_is_the_models_own_given_the_rule(table, model, rule, enough, mo
     assert info.rejection.way == ("labels first" if labels and enough else "rejection")
 
 
+@pytest.mark.conformance
 def test_mutants_are_noticed(table, model, monkeypatch):
     """Labels in equal shares; a rule that is not looked at; labels that are drawn as if no rule were."""
     rule = RULES[0]

@@ -1,5 +1,6 @@
 """Tiny networks learn: a few hundred steps bring the bound within a stated gap of the oracle's, on the same draws."""
 
+import pytest
 import torch
 
 import unnoise as un
@@ -64,6 +65,7 @@ def mixed(process):
     return un.oracles.conditional_gaussian(process, probs, means, 0.1 * torch.eye(2, dtype=F64).expand(6, 2, 2))
 
 
+@pytest.mark.conformance
 def test_sequence_transformer_learns_a_markov_chain():
     process = un.Masking(size=4, shape=(5,))
     oracle = markov(process)
@@ -83,6 +85,7 @@ def test_perceptron_learns_two_moons():
     assert gap(untrained, oracle)[0] > 3 * 0.22
 
 
+@pytest.mark.conformance
 def test_column_transformer_learns_a_mixed_table():
     process = un.Product(numbers=un.Gaussian((2,)), facts=un.Masking(size=[3, 2]))
     oracle = mixed(process)

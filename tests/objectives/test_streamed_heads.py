@@ -194,6 +194,7 @@ print("same")
 """
 
 
+@pytest.mark.conformance
 def test_beside_a_compiled_network():
     """The shape checks of the tests' import hook cannot be traced, so this runs without them."""
     here = os.path.dirname(__file__)

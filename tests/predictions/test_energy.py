@@ -332,6 +332,7 @@ def test_the_exact_energy_minimises_the_bound():
         assert (float(gradient.abs().max()) < 1e-12) == vanishes
 
 
+@pytest.mark.conformance
 def test_training_an_energy_finds_the_law():
     torch.manual_seed(0)
     process = un.Uniform(3, (2,))

@@ -269,6 +269,7 @@ def test_the_jump_diffusions_chain_tends_to_the_continuous_bound_with_order_one(
     assert min(gaps) > 0 and all(0.8 < order < 1.2 for order in orders), (gaps, orders)
 
 
+@pytest.mark.conformance
 def test_training_finds_the_slope():
     process = ornstein(50, visits=2)
     denoiser = un.Denoiser(Linear(0.2), process)

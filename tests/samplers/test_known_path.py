@@ -97,6 +97,7 @@ def marginal_gap(x, probs):
     return float((torch.bincount(x, minlength=len(probs)) / len(x) - probs).abs().sum()) / 2
 
 
+@pytest.mark.conformance
 def test_categories_under_uniform_noise():
     """One of two letters that mostly agree: in total variation; 4 standard errors of 2000 draws are 0.036."""
     probs = torch.tensor([[8.0, 1, 1], [1, 8, 1], [1, 1, 8]], dtype=F64).flatten() / 30
@@ -109,6 +110,7 @@ def test_categories_under_uniform_noise():
     assert gaps[0] > 0.15 and gaps[1] < 0.6 * gaps[0] and gaps[2] < 0.04
 
 
+@pytest.mark.conformance
 def test_a_product_of_numbers_and_masked_categories():
     """A number tells a category and a second number: Bayes, within 4 standard errors of 2000 draws."""
     process = un.Product(x=un.Gaussian((2,)), c=un.Masking(2, ()))

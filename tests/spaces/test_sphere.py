@@ -123,6 +123,7 @@ def worst(x, truth):
     return float(((drawn.mean(0) - exact).abs() / (drawn.std(0) / len(x) ** 0.5)).max())
 
 
+@pytest.mark.conformance
 def test_the_reverse_run_returns_the_data():
     """Eight moments within 4.5 standard errors, a false alarm in 18,000 seeds; a quarter of the score is far off."""
 

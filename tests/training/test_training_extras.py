@@ -251,6 +251,7 @@ def command(folder: Path, *arguments: object, world: int, status: int = 0) -> li
     return told
 
 
+@pytest.mark.conformance
 def test_the_command_on_two_processes_is_that_on_one(points):
     folder, options = points.parent, ("--steps", 6, "--batch-size", 32, "--device", "cpu")
     form, x0 = read(points)
