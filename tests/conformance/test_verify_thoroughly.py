@@ -25,6 +25,10 @@ SLOW = (  # half a minute or more on one core; others of their families are quic
     "Product/nested",
     "Gaussian/Learned per coordinate",
     "RateMatrix/similarity, sparse",
+    "Jumps/VE",
+    "Jumps/LinearBeta",
+    "Simplex/three vertices",
+    "Simplex/WrightFisher×Masking",
 )
 
 
